@@ -1,0 +1,82 @@
+//! What goes into the desk and what comes out of it.
+
+use raft::lock::Applied;
+use raft::{Activation, Activity};
+use wire::{Acquire, Key, Reason, Release, Reply, Token};
+
+/// One authenticated client connection of this process; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Something that happened. Every event comes with the process's monotonic time in nanoseconds.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A connection came through its handshake.
+    Opened(SessionId),
+    /// A session asks for a lock.
+    Acquire {
+        /// Who asks.
+        session: SessionId,
+        /// Monotonic time, in nanoseconds, at which the frame was complete: the wait counts from it.
+        arrived: u64,
+        /// The request.
+        acquire: Acquire,
+    },
+    /// A session ends a grant.
+    Release {
+        /// Who asks.
+        session: SessionId,
+        /// The request.
+        release: Release,
+    },
+    /// The session's input is over: no more requests will come. With `last` the input was
+    /// malformed: what was asked before and needs no waiting is still answered, then `last` is sent.
+    /// Without it the client closed its side: undecided acquires are given back when granted.
+    InputEnded {
+        /// Whose.
+        session: SessionId,
+        /// What to say last.
+        last: Option<Reason>,
+    },
+    /// The session is gone: nothing can be delivered to it any more.
+    Closed(SessionId),
+    /// An `A` could not be handed to the session's socket.
+    Undelivered {
+        /// The lock's name.
+        key: Key,
+        /// The grant that nobody was told of.
+        token: Token,
+    },
+    /// The apply stream: this process may serve.
+    Activated(Activation),
+    /// The apply stream: a batch was applied.
+    Applied {
+        /// The span it belongs to; one that is not the desk's current one is ignored.
+        activity: Activity,
+        /// What it did.
+        applied: Applied,
+    },
+    /// Every activity up to this one is over.
+    Revoked(Activity),
+    /// Who leads now, by client address; `None`: nobody known. Never this node itself: that is
+    /// what [`Event::Activated`] says.
+    Leader(Option<String>),
+    /// The process is stopping: refuse everything from here on.
+    Stopping,
+    /// Time passed: the moment that [`Desk::wakeup`](super::Desk::wakeup) named has come.
+    Tick,
+}
+
+/// Something to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Put a reply into a session's outbox.
+    Reply(SessionId, Reply),
+    /// Everything that will ever be said to this session is in its outbox, but for this last
+    /// reply: write it all, then close.
+    Finish(SessionId, Option<Reply>),
+    /// Close this session now, without another frame: what became of its requests is unknown.
+    Close(SessionId),
+    /// A release is settled: its place in the release lane is free again.
+    ReleaseSettled,
+}

@@ -1,0 +1,3 @@
+//! The `ticketing` binary.
+
+fn main() {}
