@@ -3,5 +3,6 @@
 pub mod clock;
 mod feed;
 pub mod lock;
+pub mod type_config;
 
 pub use feed::{Activation, Activity, Feed, Leader, Status};
