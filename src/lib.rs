@@ -1,0 +1,4 @@
+//! The Ticketing server and command line as a library, so that tests and benchmarks can drive its
+//! parts. `node` is the one module that names all of them.
+
+pub mod config;
