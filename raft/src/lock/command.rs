@@ -63,7 +63,8 @@ pub enum Attempt {
     Held(Grant),
     /// The cap on active keys is reached and this would be a new one.
     KeysFull,
-    /// The token counter has come to its end.
+    /// The token counter has come to its end, or the batch's stamp is beyond
+    /// [`STAMP_MAX`](super::STAMP_MAX): nothing can be granted any more.
     TokensExhausted,
 }
 
