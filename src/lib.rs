@@ -2,3 +2,4 @@
 //! parts. `node` is the one module that names all of them.
 
 pub mod config;
+pub mod desk;

@@ -8,6 +8,18 @@ use wire::{Acquire, Key, Reason, Release, Reply, Token};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
+/// Who leads the cluster, as this node sees it. That it may *serve* is another question: that is
+/// what [`Event::Activated`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leadership {
+    /// This node follows and knows no leader.
+    Unknown,
+    /// Another node leads: its client address, byte for byte as configured.
+    Other(String),
+    /// This node leads, active or not.
+    Own,
+}
+
 /// Something that happened. Every event comes with the process's monotonic time in nanoseconds.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -58,9 +70,9 @@ pub enum Event {
     },
     /// Every activity up to this one is over.
     Revoked(Activity),
-    /// Who leads now, by client address; `None`: nobody known. Never this node itself: that is
-    /// what [`Event::Activated`] says.
-    Leader(Option<String>),
+    /// Who leads now, as far as this node knows. Tell it before the [`Event::Revoked`] that belongs
+    /// to it, so that whoever is refused learns where to go. Never sent in single mode.
+    Leader(Leadership),
     /// The process is stopping: refuse everything from here on.
     Stopping,
     /// Time passed: the moment that [`Desk::wakeup`](super::Desk::wakeup) named has come.
@@ -73,10 +85,13 @@ pub enum Effect {
     /// Put a reply into a session's outbox.
     Reply(SessionId, Reply),
     /// Everything that will ever be said to this session is in its outbox, but for this last
-    /// reply: write it all, then close.
+    /// reply: write it all, then close. The desk has forgotten the session.
     Finish(SessionId, Option<Reply>),
-    /// Close this session now, without another frame: what became of its requests is unknown.
+    /// Close this session: what became of one of its requests is unknown, and only the missing
+    /// answer may say so. What is in its outbox already was decided, so it still goes out as far as
+    /// the socket takes it; nothing is put behind it. The desk has forgotten the session.
     Close(SessionId),
-    /// A release is settled: its place in the release lane is free again.
+    /// A release is settled: its place in the release lane is free again. Exactly one for each
+    /// [`Event::Release`].
     ReleaseSettled,
 }
