@@ -5,12 +5,16 @@
 //! *status* is the newest truth about leadership and may skip what is already history; a loss of
 //! activity is told there because no log entry announces it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::lock::{Applied, Lock, Stamp};
 
 /// One continuous span in which this process serves as leader. Each new one has a greater number;
 /// losing the lead, a new term, or a quorum not heard from within an election timeout ends it for
 /// good, even when this node goes on (or comes back) in the same term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Activity(pub u64);
 
 /// One message of the apply stream, in log order.

@@ -1,9 +1,13 @@
 //! Consensus and locks.
 
 pub mod clock;
+mod entry;
 mod feed;
+mod format;
 pub mod lock;
 pub mod transport;
 pub mod type_config;
 
+pub use entry::Entry;
 pub use feed::{Activation, Activity, Feed, Leader, Status};
+pub use format::FormatError;

@@ -25,6 +25,9 @@
 mod command;
 mod deadlines;
 mod fingerprint;
+mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,6 +35,7 @@ use std::collections::btree_map::Entry;
 use wire::{Key, LEASE_SECONDS_MAX, Lease, Token};
 
 pub use command::{Applied, Attempt, Batch, Command, Grant, Lock, Outcome, Stamp};
+pub use snapshot::Image;
 
 use deadlines::Deadlines;
 use fingerprint::Fingerprint;

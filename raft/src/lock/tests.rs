@@ -1,0 +1,3 @@
+//! The lock table as stories and as properties.
+
+mod scripts;
