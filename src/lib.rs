@@ -3,3 +3,6 @@
 
 pub mod config;
 pub mod desk;
+pub mod driver;
+pub mod server;
+mod timer;

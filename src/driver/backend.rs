@@ -1,0 +1,72 @@
+//! Where batches go: into the lock table of this process, or into the log of the cluster.
+//!
+//! Everything in front of this seam is the same in both modes. What differs is only when a batch's
+//! outcomes come back: at once, or in log order through the feed.
+
+use raft::lock::{Applied, Batch, LockTable, Stamp};
+use raft::{Activation, Activity, Feed, Status};
+use tokio::sync::{mpsc, watch};
+
+/// Cap on active keys in single mode. In a cluster it is part of the replicated state.
+pub const SINGLE_ACTIVE_KEYS_MAX: u32 = 65_536;
+
+/// Hands batches to consensus.
+pub trait Propose: Send + 'static {
+    /// Takes `batch` for the log, in order and without blocking. It may be lost: then `activity`
+    /// is revoked.
+    fn propose(&mut self, activity: Activity, batch: Batch);
+}
+
+/// What the front end serves.
+pub enum Backend {
+    /// A lock table that lives as long as the process.
+    Single,
+    /// A node of a cluster.
+    Cluster(Cluster),
+}
+
+/// The front end's view of a node.
+pub struct Cluster {
+    /// This process's random number, on which its batches are told from those of others.
+    pub origin: u64,
+    /// This node's client address, as configured.
+    pub own: String,
+    /// Takes batches.
+    pub proposer: Box<dyn Propose>,
+    /// The apply stream.
+    pub feed: mpsc::Receiver<Feed>,
+    /// The newest truth about leadership.
+    pub status: watch::Receiver<Status>,
+}
+
+/// Takes batches, in either mode.
+pub(super) enum Sink {
+    /// Applied on the spot.
+    Table(Box<LockTable>),
+    /// On its way through the log.
+    Log(Box<dyn Propose>),
+}
+
+impl Sink {
+    /// Hands `batch` over. In single mode that already applies it.
+    pub(super) fn propose(&mut self, activity: Activity, batch: Batch) -> Option<Applied> {
+        match self {
+            Self::Table(table) => Some(table.apply(&batch)),
+            Self::Log(proposer) => {
+                proposer.propose(activity, batch);
+                None
+            }
+        }
+    }
+}
+
+/// The one activation of single mode: an empty table whose clock starts `now`.
+pub(super) fn single_activation(now: u64) -> Activation {
+    Activation {
+        activity: Activity(1),
+        now: Stamp(0),
+        moved_at: now,
+        active_keys_max: SINGLE_ACTIVE_KEYS_MAX,
+        held: Vec::new(),
+    }
+}

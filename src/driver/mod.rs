@@ -1,0 +1,548 @@
+//! The one task around the desk: it brings events in, performs what the desk decides, and hands
+//! batches to the [`Backend`].
+//!
+//! ```text
+//!  sessions ──Inbound──►┌────────┐──Batch──► lock table (single) or log (cluster)
+//!  outboxes ◄──replies──│ driver │◄──Applied─ at once,           or through the feed
+//!                       │  desk  │◄──Status── who leads, what is revoked
+//!                       └────────┘
+//! ```
+//!
+//! # Rounds
+//!
+//! The task sleeps until something is there, takes in all that is there (bounded), lets the desk
+//! handle it, proposes while fewer than [`BATCHES_IN_FLIGHT_MAX`] batches are under way, and wakes
+//! the sessions that got replies, each once. So batches grow by themselves with the load: what comes
+//! in while the batches under way are being synced goes into the next one. No timer delays
+//! anything, since tokio's timers have a millisecond's grain; they only wake the task for waits and
+//! leases that end.
+//!
+//! # Why it is safe
+//!
+//! - *One consumer.* Every event reaches the desk from here and every reply leaves from here, so a
+//!   session's replies come in the order in which they were decided.
+//! - *Order within a round:* the apply stream, then the status, then the sessions. Outcomes that
+//!   were applied before a loss of activity became known are answers of the log and still go out;
+//!   no request is judged by a mirror that is known to be revoked. The feed and the status race
+//!   otherwise: a revocation names the last activity that is over, so one that comes before its
+//!   activation or long after it means the same.
+//! - *Stamps.* A batch's stamp is read after its last command is in, by the task that hands
+//!   it over next; no batch is handed over twice.
+//! - *No grant is lost on the way out.* A grant that an outbox does not take any more goes back to
+//!   the desk as undelivered. One that a session took but could not write comes back with
+//!   [`Inbound::Gone`].
+//! - *Nothing blocks.* Outboxes and the proposer never wait, so sessions may wait for this task.
+
+mod backend;
+mod node;
+mod outbox;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use raft::clock::Clock;
+use raft::lock::LockTable;
+use raft::{Activity, Feed};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use wire::{Key, Reason, Reply, Request, Token};
+
+use crate::desk::{Desk, Effect, Event, Leadership, Limits, SessionId};
+use crate::timer::LazyTimer;
+
+pub use backend::{Backend, Cluster, Propose, SINGLE_ACTIVE_KEYS_MAX};
+pub(crate) use outbox::{Contents, Outbox};
+
+/// Batches that are proposed and not applied yet. Enough to keep network, disk and state machine
+/// busy at the same time; more would only make batches smaller.
+const BATCHES_IN_FLIGHT_MAX: usize = 4;
+
+/// Commands in one batch: with the longest keys about 80 KB in the log.
+const BATCH_COMMANDS_MAX: usize = 512;
+
+/// Messages from sessions that are taken in before the desk proposes again.
+const MESSAGES_PER_ROUND_MAX: usize = 256;
+
+/// Messages of the apply stream that are taken in before the desk proposes again.
+const FEEDS_PER_ROUND_MAX: usize = 64;
+
+/// Messages from sessions that may wait for the driver; a session that has more waits itself.
+const INBOUND_MAX: usize = 1024;
+
+/// Releases in flight in all sessions together (PROTOCOL section 7).
+pub(crate) const RELEASES_IN_FLIGHT_MAX: usize = 512;
+
+/// How long a stop waits for batches under way, so that their requests still get an answer.
+const QUIESCE: Duration = Duration::from_secs(1);
+
+/// The longest sleep; a wake-up too many costs nothing.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// What a session tells the driver.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    /// It is through its handshake.
+    Opened {
+        /// Its name from here on.
+        session: SessionId,
+        /// Where its replies go.
+        outbox: Arc<Outbox>,
+    },
+    /// What one read brought, in order. Each release has taken its place in the lane.
+    Requests {
+        /// Whose.
+        session: SessionId,
+        /// When it was read: monotonic nanoseconds.
+        arrived: u64,
+        /// At least one.
+        requests: Vec<Request>,
+    },
+    /// No more requests will come; see [`Event::InputEnded`].
+    Ended {
+        /// Whose.
+        session: SessionId,
+        /// What to say last.
+        last: Option<Reason>,
+    },
+    /// It is closed. Its last message.
+    Gone {
+        /// Whose.
+        session: SessionId,
+        /// Grants that surely did not reach its client.
+        undelivered: Vec<(Key, Token)>,
+    },
+}
+
+/// What sessions hold of the driver. The driver ends when the last one is dropped.
+#[derive(Clone)]
+pub(crate) struct Front {
+    /// Takes messages; full means: wait.
+    pub(crate) inbound: mpsc::Sender<Inbound>,
+    /// A session takes a permit for each release and forgets it; the driver puts it back when the
+    /// release is settled.
+    pub(crate) release_lane: Arc<Semaphore>,
+    /// Tells when requests arrived.
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// How far the process has come on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// Nothing is proposed any more.
+    Quiescing,
+    /// Every session is refused, answered and closed once nothing is under way.
+    Stopping,
+}
+
+/// The running driver.
+pub(crate) struct Handle {
+    phase: watch::Sender<Phase>,
+    quiet: watch::Receiver<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Has nothing more proposed, and waits (bounded) until nothing is under way. Nobody's request is
+    /// then indeterminate: it is answered, or can be refused.
+    pub(crate) async fn quiesce(&self) {
+        self.advance(Phase::Quiescing);
+        let mut quiet = self.quiet.clone();
+        // Without an answer in time the rest ends as indeterminate. With an error the task is over.
+        let _ = timeout(QUIESCE, quiet.wait_for(|quiet| *quiet)).await;
+    }
+
+    /// Has every session answered and closed, after [`quiesce`](Self::quiesce).
+    pub(crate) fn stop(&self) {
+        self.advance(Phase::Stopping);
+    }
+
+    /// Waits for the end: after a stop, when the last session is gone.
+    pub(crate) async fn ended(&mut self) {
+        if let Err(error) = (&mut self.task).await
+            && error.is_panic()
+        {
+            tracing::error!("the desk's task failed: {error}");
+        }
+    }
+
+    /// Ends the task without waiting for anybody.
+    pub(crate) fn abort(&self) {
+        self.task.abort();
+    }
+
+    fn advance(&self, to: Phase) {
+        self.phase.send_modify(|phase| *phase = to.max(*phase));
+    }
+}
+
+/// Starts the task.
+pub(crate) fn start(backend: Backend, limits: Limits, clock: Arc<dyn Clock>) -> (Front, Handle) {
+    let (inbound, messages) = mpsc::channel(INBOUND_MAX);
+    let (phase, phases) = watch::channel(Phase::Serving);
+    let (quiet, quiets) = watch::channel(false);
+    let release_lane = Arc::new(Semaphore::new(RELEASES_IN_FLIGHT_MAX));
+    let driver = Driver::new(
+        backend,
+        limits,
+        Arc::clone(&clock),
+        Arc::clone(&release_lane),
+        quiet,
+    );
+    let task = tokio::spawn(driver.run(messages, phases));
+    (
+        Front {
+            inbound,
+            release_lane,
+            clock,
+        },
+        Handle {
+            phase,
+            quiet: quiets,
+            task,
+        },
+    )
+}
+
+/// Where a session's replies go.
+struct Seat {
+    outbox: Arc<Outbox>,
+    /// It got something in this round and is to be woken.
+    touched: bool,
+    /// It was told to close: the desk does not know it any more.
+    ended: bool,
+}
+
+struct Driver {
+    desk: Desk,
+    clock: Arc<dyn Clock>,
+    sink: backend::Sink,
+    feed: node::ApplyStream,
+    status: node::StatusWatch,
+    release_lane: Arc<Semaphore>,
+    seats: BTreeMap<SessionId, Seat>,
+    phase: Phase,
+    /// The sessions were told to close; newcomers are told so at once.
+    stopped: bool,
+    quiet: watch::Sender<bool>,
+    /// What is being performed; kept for its room.
+    effects: Vec<Effect>,
+    /// Sessions to wake at the end of the round.
+    touched: Vec<SessionId>,
+    /// Grants that no outbox took.
+    undelivered: Vec<(Key, Token)>,
+}
+
+/// What woke the driver.
+enum Wake {
+    Messages,
+    Feed(Option<Feed>),
+    Status,
+    Phase,
+    Timer,
+}
+
+impl Driver {
+    fn new(
+        backend: Backend,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        release_lane: Arc<Semaphore>,
+        quiet: watch::Sender<bool>,
+    ) -> Self {
+        let single = matches!(backend, Backend::Single);
+        let (origin, own, sink, feed, status) = match backend {
+            Backend::Single => {
+                let table = Box::new(LockTable::new(SINGLE_ACTIVE_KEYS_MAX));
+                (0, None, backend::Sink::Table(table), None, None)
+            }
+            Backend::Cluster(Cluster {
+                origin,
+                own,
+                proposer,
+                feed,
+                status,
+            }) => (
+                origin,
+                Some(own),
+                backend::Sink::Log(proposer),
+                Some(feed),
+                Some(status),
+            ),
+        };
+        let mut driver = Self {
+            desk: Desk::new(origin, own.clone(), limits),
+            clock,
+            sink,
+            feed: node::ApplyStream::new(feed),
+            status: node::StatusWatch::new(status, own),
+            release_lane,
+            seats: BTreeMap::new(),
+            phase: Phase::Serving,
+            stopped: false,
+            quiet,
+            effects: Vec::new(),
+            touched: Vec::new(),
+            undelivered: Vec::new(),
+        };
+        if single {
+            let now = driver.clock.now();
+            driver.handle(now, Event::Activated(backend::single_activation(now)));
+        }
+        driver
+    }
+
+    async fn run(
+        mut self,
+        mut inbound: mpsc::Receiver<Inbound>,
+        mut phases: watch::Receiver<Phase>,
+    ) {
+        let mut messages = Vec::with_capacity(MESSAGES_PER_ROUND_MAX);
+        let mut timer = LazyTimer::new();
+        let mut quiesce_until = None;
+        loop {
+            let due = self.next_due(quiesce_until);
+            let wake = tokio::select! {
+                count = inbound.recv_many(&mut messages, MESSAGES_PER_ROUND_MAX) => match count {
+                    0 => break,
+                    _ => Wake::Messages,
+                },
+                feed = self.feed.next() => Wake::Feed(feed),
+                () = self.status.changed() => Wake::Status,
+                Ok(()) = phases.changed() => Wake::Phase,
+                () = timer.wait(due), if due.is_some() => Wake::Timer,
+            };
+            // The session that spoke is one of many, most likely.
+            while messages.len() < MESSAGES_PER_ROUND_MAX
+                && let Ok(message) = inbound.try_recv()
+            {
+                messages.push(message);
+            }
+            if let Wake::Phase = wake {
+                self.phase = *phases.borrow_and_update();
+                quiesce_until.get_or_insert_with(|| Instant::now() + QUIESCE);
+            }
+            self.round(wake, &mut messages);
+            if self.phase > Phase::Serving {
+                self.wind_down(quiesce_until.is_some_and(|until| Instant::now() >= until));
+            }
+        }
+    }
+
+    /// Takes in all that is there, proposes, and wakes whoever got something.
+    fn round(&mut self, wake: Wake, messages: &mut Vec<Inbound>) {
+        let now = self.clock.now();
+        let status = matches!(wake, Wake::Status) || self.status.has_changed();
+        if let Wake::Feed(feed) = wake {
+            self.take_feed(now, feed);
+        }
+        for _ in 0..FEEDS_PER_ROUND_MAX {
+            match self.feed.try_next() {
+                Some(feed) => self.take_feed(now, Some(feed)),
+                None => break,
+            }
+        }
+        if status {
+            for event in self.status.news().into_iter().flatten() {
+                self.handle(now, event);
+            }
+        }
+        for message in messages.drain(..) {
+            self.take_message(now, message);
+        }
+        if self.desk.wakeup().is_some_and(|at| at <= now) {
+            self.handle(now, Event::Tick);
+        }
+        self.propose();
+        self.wake_touched();
+    }
+
+    fn take_feed(&mut self, now: u64, feed: Option<Feed>) {
+        match feed {
+            Some(Feed::Activated(activation)) => self.handle(now, Event::Activated(activation)),
+            Some(Feed::Applied { activity, applied }) => {
+                self.handle(now, Event::Applied { activity, applied });
+            }
+            None => {
+                // The node is gone, and with it every promise to serve.
+                self.handle(now, Event::Leader(Leadership::Unknown));
+                self.handle(now, Event::Revoked(Activity(u64::MAX)));
+            }
+        }
+    }
+
+    fn take_message(&mut self, now: u64, message: Inbound) {
+        match message {
+            Inbound::Opened { session, outbox } => {
+                self.seats.insert(
+                    session,
+                    Seat {
+                        outbox,
+                        touched: false,
+                        ended: false,
+                    },
+                );
+                self.handle(now, Event::Opened(session));
+                if self.stopped {
+                    self.end(session, None);
+                }
+            }
+            Inbound::Requests {
+                session,
+                arrived,
+                requests,
+            } => {
+                self.take_requests(now, session, arrived, requests);
+            }
+            Inbound::Ended { session, last } => {
+                self.handle(now, Event::InputEnded { session, last });
+            }
+            Inbound::Gone {
+                session,
+                undelivered,
+            } => {
+                self.seats.remove(&session);
+                self.handle(now, Event::Closed(session));
+                for (key, token) in undelivered {
+                    self.handle(now, Event::Undelivered { key, token });
+                }
+            }
+        }
+    }
+
+    fn take_requests(
+        &mut self,
+        now: u64,
+        session: SessionId,
+        arrived: u64,
+        requests: Vec<Request>,
+    ) {
+        // A session that was told to close gets no answers, so nothing is done for it either; only
+        // its releases' places in the lane come back.
+        if self.seats.get(&session).is_none_or(|seat| seat.ended) {
+            let release = |request: &&Request| matches!(request, Request::Release(_));
+            self.release_lane
+                .add_permits(requests.iter().filter(release).count());
+            return;
+        }
+        for request in requests {
+            let event = match request {
+                Request::Acquire(acquire) => Event::Acquire {
+                    session,
+                    arrived,
+                    acquire,
+                },
+                Request::Release(release) => Event::Release { session, release },
+            };
+            self.handle(now, event);
+        }
+    }
+
+    /// Lets the desk handle `event`, performs what it decides, and tells it of the grants that
+    /// nobody could be told of.
+    fn handle(&mut self, now: u64, event: Event) {
+        self.desk.handle(now, event, &mut self.effects);
+        self.perform();
+        while let Some((key, token)) = self.undelivered.pop() {
+            self.desk
+                .handle(now, Event::Undelivered { key, token }, &mut self.effects);
+            self.perform();
+        }
+    }
+
+    fn perform(&mut self) {
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut settled = 0;
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Reply(session, reply) => self.say(session, reply),
+                Effect::Finish(session, last) => self.end(session, last),
+                Effect::Close(session) => self.end(session, None),
+                Effect::ReleaseSettled => settled += 1,
+            }
+        }
+        self.release_lane.add_permits(settled);
+        self.effects = effects;
+    }
+
+    fn say(&mut self, session: SessionId, reply: Reply) {
+        let refused = match self.seats.get_mut(&session) {
+            Some(seat) => {
+                let refused = seat.outbox.push(reply).err();
+                touch(seat, session, &mut self.touched);
+                refused
+            }
+            None => Some(reply),
+        };
+        if let Some(Reply::Granted { token, key, .. }) = refused {
+            self.undelivered.push((key, token));
+        }
+    }
+
+    fn end(&mut self, session: SessionId, last: Option<Reply>) {
+        if let Some(seat) = self.seats.get_mut(&session) {
+            seat.outbox.finish(last);
+            seat.ended = true;
+            touch(seat, session, &mut self.touched);
+        }
+    }
+
+    fn propose(&mut self) {
+        while self.phase == Phase::Serving && self.desk.batches_in_flight() < BATCHES_IN_FLIGHT_MAX
+        {
+            let now = self.clock.now();
+            let Some((activity, batch)) = self.desk.take_batch(now, BATCH_COMMANDS_MAX) else {
+                break;
+            };
+            if let Some(applied) = self.sink.propose(activity, batch) {
+                self.handle(now, Event::Applied { activity, applied });
+            }
+        }
+    }
+
+    /// On the way out: says when nothing is under way any more, and then, if the process is to
+    /// stop, refuses what is left and closes every session.
+    fn wind_down(&mut self, too_late: bool) {
+        if self.desk.batches_in_flight() > 0 && !too_late {
+            return;
+        }
+        self.quiet
+            .send_if_modified(|quiet| !std::mem::replace(quiet, true));
+        if self.phase == Phase::Stopping && !self.stopped {
+            self.stopped = true;
+            self.handle(self.clock.now(), Event::Stopping);
+            let sessions: Vec<SessionId> = self.seats.keys().copied().collect();
+            for session in sessions {
+                self.end(session, None);
+            }
+            self.wake_touched();
+        }
+    }
+
+    fn wake_touched(&mut self) {
+        for session in self.touched.drain(..) {
+            if let Some(seat) = self.seats.get_mut(&session) {
+                seat.touched = false;
+                seat.outbox.wake();
+            }
+        }
+    }
+
+    /// When to wake up even if nothing happens.
+    fn next_due(&self, quiesce_until: Option<Instant>) -> Option<Instant> {
+        let now = Instant::now();
+        let tick = self.desk.wakeup().map(|at| {
+            now + Duration::from_nanos(at.saturating_sub(self.clock.now())).min(SLEEP_MAX)
+        });
+        let quiesced = quiesce_until.filter(|until| *until > now);
+        tick.into_iter().chain(quiesced).min()
+    }
+}
+
+fn touch(seat: &mut Seat, session: SessionId, touched: &mut Vec<SessionId>) {
+    if !std::mem::replace(&mut seat.touched, true) {
+        touched.push(session);
+    }
+}

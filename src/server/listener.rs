@@ -1,0 +1,243 @@
+//! Accepts connections, bounds how many there are, and leads each through its handshakes.
+//!
+//! Accepting never waits for a client: each handshake runs in a task of its own, under one deadline
+//! from the accept. A connection holds its slot from the accept until its socket is closed, so
+//! clients that never say anything use up slots for [`HANDSHAKE_TIME_MAX`] at most, and nothing
+//! beyond the slots.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use wire::{AuthToken, Reason};
+
+use super::counters::Counters;
+use super::handshake::{self, Failure};
+use super::session::Session;
+use super::transport::{Counted, Transport, discard, shut_down};
+use crate::desk::SessionId;
+use crate::driver::Front;
+
+/// From the accept to the end of the auth handshake, TLS included.
+pub(super) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Connections beyond the limit that are closed politely at the same time. More are just dropped.
+const TURNED_AWAY_MAX: usize = 64;
+
+/// Shortest and longest pause after an accept that failed for want of something.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A peer whose host is gone is found after about seven minutes, so that its slot comes back. A
+/// quiet client's kernel answers the probes, so it stays connected.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_PROBES: u32 = 10;
+
+/// What all connections share.
+pub(super) struct Gate {
+    pub(super) tokens: Vec<AuthToken>,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) stopping: watch::Receiver<bool>,
+    /// One permit per connection.
+    slots: Arc<Semaphore>,
+    turned_away: Arc<Semaphore>,
+    sessions: AtomicU64,
+}
+
+impl Gate {
+    pub(super) fn new(
+        tokens: Vec<AuthToken>,
+        tls: Option<TlsAcceptor>,
+        connections_max: usize,
+        counters: Arc<Counters>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            tokens,
+            tls,
+            counters,
+            stopping,
+            slots: Arc::new(Semaphore::new(connections_max)),
+            turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
+            sessions: AtomicU64::new(0),
+        }
+    }
+
+    fn next_session(&self) -> SessionId {
+        SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Accepts until the process stops.
+pub(super) async fn accept_all(listener: TcpListener, gate: Arc<Gate>, front: Front) {
+    let mut stopping = gate.stopping.clone();
+    let mut pause = PAUSE_MIN;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // An error means that nobody can stop this server any more.
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+        };
+        match accepted {
+            Ok((socket, _)) => {
+                pause = PAUSE_MIN;
+                admit(socket, &gate, &front);
+            }
+            Err(error) if concerns_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!("cannot accept connections, trying again in {pause:?}: {error}");
+                tokio::select! {
+                    () = sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
+                    _ = stopping.wait_for(|stopping| *stopping) => return,
+                }
+            }
+        }
+    }
+}
+
+/// Whether the next accept may well succeed: the connection at hand failed, not the accepting.
+/// Anything else (no file descriptors, no memory) would come back at once.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use Errno as E;
+    const OF_ONE: [Errno; 10] = [
+        E::CONNABORTED,
+        E::CONNRESET,
+        E::PERM,
+        E::PROTO,
+        E::NETDOWN,
+        E::NETUNREACH,
+        E::HOSTDOWN,
+        E::HOSTUNREACH,
+        E::NOPROTOOPT,
+        E::INTR,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| OF_ONE.contains(&errno))
+}
+
+fn admit(socket: TcpStream, gate: &Arc<Gate>, front: &Front) {
+    match Arc::clone(&gate.slots).try_acquire_owned() {
+        Ok(slot) => {
+            gate.counters.connections.add_one();
+            tokio::spawn(welcome(socket, slot, Arc::clone(gate), front.clone()));
+        }
+        Err(_) => {
+            gate.counters.turned_away.add_one();
+            turn_away(socket, gate);
+        }
+    }
+}
+
+/// Closes a connection beyond the limit, so that its client sees the end of the stream even if it
+/// has sent something already.
+fn turn_away(socket: TcpStream, gate: &Gate) {
+    if let Ok(permit) = Arc::clone(&gate.turned_away).try_acquire_owned() {
+        tokio::spawn(async move {
+            let _permit = permit;
+            let mut stream = Counted::new(socket);
+            shut_down(&mut stream, true).await;
+            discard(stream.raw()).await;
+        });
+    }
+}
+
+/// From the accept to the end of the connection.
+async fn welcome(socket: TcpStream, slot: OwnedSemaphorePermit, gate: Arc<Gate>, front: Front) {
+    let _slot = slot;
+    let deadline = Instant::now() + HANDSHAKE_TIME_MAX;
+    tune(&socket);
+    let stream = Counted::new(socket);
+    let Some(acceptor) = &gate.tls else {
+        return greet(stream, deadline, &gate, front).await;
+    };
+    let mut stopping = gate.stopping.clone();
+    let accepted = tokio::select! {
+        accepted = timeout_at(deadline, acceptor.accept(stream).into_fallible()) => accepted,
+        _ = stopping.wait_for(|stopping| *stopping) => return,
+    };
+    match accepted {
+        Ok(Ok(stream)) => greet(stream, deadline, &gate, front).await,
+        Ok(Err((_, mut stream))) => {
+            gate.counters.failed_tls.add_one();
+            drop(front);
+            shut_down(&mut stream, true).await;
+            discard(stream.raw()).await;
+        }
+        Err(_) => gate.counters.failed_deadline.add_one(),
+    }
+}
+
+/// Options that a connection lives well without, so failing to set them is no reason to end it.
+fn tune(socket: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    if let Err(error) = socket
+        .set_nodelay(true)
+        .and_then(|()| SockRef::from(socket).set_tcp_keepalive(&keepalive))
+    {
+        tracing::debug!("cannot set a connection's options: {error}");
+    }
+}
+
+/// The auth handshake, and then the session.
+pub(super) async fn greet<T: Transport>(
+    mut stream: T,
+    deadline: Instant,
+    gate: &Gate,
+    front: Front,
+) {
+    let mut stopping = gate.stopping.clone();
+    let authenticated = tokio::select! {
+        authenticated = timeout_at(
+            deadline,
+            handshake::authenticate(&mut stream, &gate.tokens),
+        ) => authenticated,
+        _ = stopping.wait_for(|stopping| *stopping) => return,
+    };
+    let failed = match authenticated {
+        Ok(Ok(input)) => {
+            gate.counters.sessions.add_one();
+            let counters = Arc::clone(&gate.counters);
+            let session = Session::new(gate.next_session(), stream, input, front, counters);
+            return session.run().await;
+        }
+        Ok(Err(Failure::Refused(Reason::AuthFailed))) => &gate.counters.failed_auth,
+        Ok(Err(Failure::Refused(_))) => &gate.counters.failed_line,
+        Ok(Err(Failure::Lost)) => &gate.counters.failed_lost,
+        Err(_) => &gate.counters.failed_deadline,
+    };
+    failed.add_one();
+    drop(front);
+    shut_down(&mut stream, true).await;
+    discard(stream.raw()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_of_one_connection_are_tried_again_without_a_pause() {
+        let of_one = |errno: Errno| concerns_one_connection(&io::Error::from(errno));
+        assert!(of_one(Errno::CONNABORTED));
+        for errno in [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::INVAL,
+        ] {
+            assert!(!of_one(errno), "{errno:?}");
+        }
+    }
+}
