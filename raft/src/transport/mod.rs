@@ -1,19 +1,34 @@
 //! The connections between the nodes of a cluster.
 
+mod append;
+mod auth;
+mod connection;
+mod deadline;
 mod dial;
 mod error;
 mod frame;
+mod handshake;
 mod identity;
+mod link;
 mod network;
+mod pool;
+mod quiet_log;
+mod raft_lane;
 mod registry;
 mod server;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod wire;
 
 use std::net::SocketAddr;
 
 use futures_util::future::BoxFuture;
 
+pub use auth::{Refusal, Versions};
 pub use dial::{Dialer, Probe};
 pub use error::Error;
+pub use frame::FrameTooLong;
 pub use identity::{ClusterIdDiffers, Identity};
 pub use network::{PeerClient, PeerNetwork};
 pub use registry::StreamEnded;

@@ -1,24 +1,66 @@
 //! openraft's outgoing side.
+//!
+//! Each network object belongs to one task of openraft (the replication to a peer, the heartbeats to
+//! it, one election's vote) and holds one connection, which it dials when it is first needed and
+//! keeps. Faults answered:
+//!
+//! - *A peer that is down.* Refused and unanswered dials are `Unreachable`, so openraft waits between
+//!   tries: [`BACKOFF_MS`], far shorter than its default of up to a second.
+//! - *A dial longer than a heartbeat.* A call waits for a dial only as long as it may; the dial goes
+//!   on and the next call finds it done. Else no connection would ever come about where resolving a
+//!   name takes longer than a heartbeat.
+//! - *A large transfer before a heartbeat.* Heartbeats, replication and snapshots have connections of
+//!   their own.
+//! - *A slow disk taken for a dead peer.* A heartbeat gets openraft's `soft_ttl`. An append gets at
+//!   least [`APPEND_PATIENCE_MIN`], since giving up means to send everything again to a peer that is
+//!   behind already; heartbeats tell meanwhile whether it lives.
+//! - *A pre-vote that nobody answered* is an error, never a grant.
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
-use openraft::network::RPCOption;
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+use futures_util::Stream;
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{
+    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
 };
-use openraft::type_config::alias::{SnapshotOf, VoteOf};
-use openraft::{RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::type_config::alias::SnapshotOf;
+use openraft::{RaftNetworkFactory, errors};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
-use super::{Dialer, Identity};
+use super::append::AppendStream;
+use super::auth::Lane;
+use super::connection::Connection;
+use super::link::Link;
+use super::pool::Pool;
+use super::wire::{self, Kind};
+use super::{Dialer, Error, Identity, Vote, snapshot};
 use crate::type_config::{Peer, TypeConfig};
+
+/// Waits between tries to reach a peer, in milliseconds; the last one repeats.
+const BACKOFF_MS: [u64; 4] = [20, 40, 80, 100];
+
+/// The least time that an answer to an append request gets. Disks were seen to take 100 ms for one
+/// sync.
+const APPEND_PATIENCE_MIN: Duration = Duration::from_millis(500);
+
+type RpcError = RPCError<TypeConfig>;
 
 /// Makes the connections of openraft's replicators, heartbeats and elections.
 #[derive(Clone, Debug)]
 pub struct PeerNetwork {
     dialer: Dialer,
+    pool: Arc<Pool>,
 }
 
 impl PeerNetwork {
@@ -26,62 +68,237 @@ impl PeerNetwork {
     pub fn new(identity: Arc<Identity>) -> Self {
         Self {
             dialer: Dialer::new(identity),
+            pool: Arc::default(),
         }
     }
 
-    /// The dialer beneath.
+    /// The dialer beneath, for what openraft does not ask for itself.
     pub fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    /// Closes every idle connection; those in use end with openraft's tasks.
-    pub fn close(&self) {}
+    /// Closes every idle connection, and each one that openraft's tasks leave from now on.
+    pub fn close(&self) {
+        self.pool.close();
+    }
+
+    fn client(
+        &self,
+        target: u64,
+        peer: &Peer,
+        lane: Lane,
+        append_patience_min: Duration,
+    ) -> PeerClient {
+        PeerClient {
+            target,
+            address: peer.raft.clone(),
+            lane,
+            append_patience_min,
+            dialer: self.dialer.clone(),
+            pool: self.pool.clone(),
+            link: None,
+            dialing: None,
+        }
+    }
 }
 
 impl RaftNetworkFactory<TypeConfig> for PeerNetwork {
     type Network = PeerClient;
 
     async fn new_client(&mut self, target: u64, node: &Peer) -> PeerClient {
-        PeerClient {
-            _target: target,
-            _address: node.raft.clone(),
-        }
+        self.client(target, node, Lane::Raft, APPEND_PATIENCE_MIN)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, node: &Peer) -> PeerClient {
+        self.client(target, node, Lane::Raft, Duration::ZERO)
+    }
+
+    async fn new_snapshot_client(&mut self, target: u64, node: &Peer) -> PeerClient {
+        self.client(target, node, Lane::Snapshot, Duration::ZERO)
     }
 }
 
 /// openraft's connection to one peer.
 #[derive(Debug)]
 pub struct PeerClient {
-    _target: u64,
-    _address: String,
+    target: u64,
+    address: String,
+    lane: Lane,
+    append_patience_min: Duration,
+    dialer: Dialer,
+    pool: Arc<Pool>,
+    link: Option<Link>,
+    dialing: Option<Dialing>,
 }
 
-impl RaftNetworkV2<TypeConfig> for PeerClient {
-    type SnapshotData = Bytes;
+/// A dial that goes on between calls and ends with its owner.
+#[derive(Debug)]
+struct Dialing(JoinHandle<Result<Connection, Error>>);
 
-    async fn append_entries(
-        &mut self,
-        _rpc: AppendEntriesRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        todo!()
+impl Drop for Dialing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl PeerClient {
+    /// A connection for the next request, at the latest by `deadline`.
+    async fn connected(&mut self, patience: Duration, deadline: Instant) -> Result<Link, Error> {
+        if let Some(link) = self.link.take().filter(Link::is_usable) {
+            return Ok(link);
+        }
+        if self.lane == Lane::Raft
+            && let Some(link) = self.pool.take(self.target, &self.address)
+        {
+            return Ok(link);
+        }
+        let dialing = self.dialing.get_or_insert_with(|| {
+            let (dialer, address) = (self.dialer.clone(), self.address.clone());
+            let (lane, target) = (self.lane, self.target);
+            Dialing(tokio::spawn(async move {
+                dialer.dial(&address, lane, Some(target)).await
+            }))
+        });
+        let Ok(dialled) = timeout_at(deadline, &mut dialing.0).await else {
+            return Err(Error::Timeout(patience));
+        };
+        self.dialing = None;
+        let connection = dialled.map_err(|_| Error::cut("the dial was given up"))??;
+        Ok(Link::new(connection))
     }
 
+    /// One request and its answer.
+    async fn ask<Q: Serialize, A: DeserializeOwned>(
+        &mut self,
+        kind: Kind,
+        request: &Q,
+        option: &RPCOption,
+    ) -> Result<A, RpcError> {
+        let patience = option.soft_ttl();
+        let deadline = Instant::now() + patience;
+        let asked = async {
+            // The connection is taken out meanwhile: if this call is dropped half-way it goes, too.
+            let mut link = self.connected(patience, deadline).await?;
+            link.connection
+                .send(|out| wire::encode(kind, request, out))
+                .await?;
+            while link.owed > 0 {
+                link.connection.expect().await?;
+                link.owed -= 1;
+            }
+            let answer = wire::decode_answer(kind, &link.connection.expect().await?);
+            if matches!(answer, Ok(_) | Err(Error::Denied(_))) {
+                self.link = Some(link);
+            }
+            answer
+        };
+        let answer = timeout_at(deadline, asked)
+            .await
+            .unwrap_or(Err(Error::Timeout(patience)));
+        answer.map_err(|error| rpc_error(&error))
+    }
+}
+
+impl Drop for PeerClient {
+    fn drop(&mut self) {
+        if self.lane == Lane::Raft
+            && let Some(link) = self.link.take()
+        {
+            self.pool.put(self.target, &self.address, link);
+        }
+    }
+}
+
+/// How openraft shall take an error: a connection that was lost may be replaced at once; where
+/// nobody answers, or nobody who would serve us, it shall wait.
+pub(crate) fn rpc_error(error: &Error) -> RpcError {
+    match error {
+        Error::Lost(_) => RPCError::Network(NetworkError::new(error)),
+        _ => RPCError::Unreachable(Unreachable::new(error)),
+    }
+}
+
+impl NetBackoff<TypeConfig> for PeerClient {
+    fn backoff(&self) -> Option<Backoff> {
+        let last = BACKOFF_MS[BACKOFF_MS.len() - 1];
+        let waits = BACKOFF_MS.into_iter().chain(std::iter::repeat(last));
+        Some(Backoff::new(waits.map(Duration::from_millis)))
+    }
+}
+
+impl NetStreamAppend<TypeConfig> for PeerClient {
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<
+        's,
+        Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RpcError>>, RpcError>,
+    >
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+    {
+        Box::pin(async move {
+            let setup = option.soft_ttl();
+            let link = self.connected(setup, Instant::now() + setup).await;
+            let link = link.map_err(|error| rpc_error(&error))?;
+            let patience = setup.max(self.append_patience_min);
+            let stream = AppendStream::new(link, &mut self.link, input, patience);
+            Ok(Box::pin(stream) as BoxStream<'s, _>)
+        })
+    }
+}
+
+impl NetVote<TypeConfig> for PeerClient {
     async fn vote(
         &mut self,
-        _rpc: VoteRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        todo!()
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.ask(Kind::Vote, &rpc, &option).await
     }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.ask(Kind::PreVote, &rpc, &option).await
+    }
+}
+
+impl NetTransferLeader<TypeConfig> for PeerClient {
+    async fn transfer_leader(
+        &mut self,
+        req: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RpcError> {
+        self.ask(Kind::TransferLeader, &req, &option).await
+    }
+}
+
+impl NetSnapshot<TypeConfig> for PeerClient {
+    type SnapshotData = Bytes;
 
     async fn full_snapshot(
         &mut self,
-        _vote: VoteOf<TypeConfig>,
-        _snapshot: SnapshotOf<TypeConfig, Bytes>,
-        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
-        _option: RPCOption,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, Bytes>,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        todo!()
+        let setup = option.soft_ttl();
+        let sent = async {
+            let mut link = self.connected(setup, Instant::now() + setup).await?;
+            let response = snapshot::send(&mut link.connection, vote, &snapshot).await?;
+            self.link = Some(link);
+            Ok(response)
+        };
+        let mut sent = std::pin::pin!(sent);
+        let mut cancel = std::pin::pin!(cancel);
+        tokio::select! {
+            closed = &mut cancel => Err(StreamingError::Closed(closed)),
+            sent = &mut sent => sent.map_err(|error| errors::StreamingError::from(rpc_error(&error))),
+        }
     }
 }
