@@ -21,7 +21,7 @@ use wire::{AuthToken, Reason};
 use super::counters::Counters;
 use super::handshake::{self, Failure};
 use super::session::Session;
-use super::transport::{Counted, Transport, discard, shut_down};
+use super::transport::{Counted, Socket, Transport, discard, shut_down};
 use crate::desk::SessionId;
 use crate::driver::Front;
 
@@ -90,6 +90,7 @@ pub(super) async fn accept_all(listener: TcpListener, gate: Arc<Gate>, front: Fr
         match accepted {
             Ok((socket, _)) => {
                 pause = PAUSE_MIN;
+                tune(&socket);
                 admit(socket, &gate, &front);
             }
             Err(error) if concerns_one_connection(&error) => {}
@@ -123,7 +124,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| OF_ONE.contains(&errno))
 }
 
-fn admit(socket: TcpStream, gate: &Arc<Gate>, front: &Front) {
+pub(super) fn admit<S: Socket>(socket: S, gate: &Arc<Gate>, front: &Front) {
     match Arc::clone(&gate.slots).try_acquire_owned() {
         Ok(slot) => {
             gate.counters.connections.add_one();
@@ -138,7 +139,7 @@ fn admit(socket: TcpStream, gate: &Arc<Gate>, front: &Front) {
 
 /// Closes a connection beyond the limit, so that its client sees the end of the stream even if it
 /// has sent something already.
-fn turn_away(socket: TcpStream, gate: &Gate) {
+fn turn_away<S: Socket>(socket: S, gate: &Gate) {
     if let Ok(permit) = Arc::clone(&gate.turned_away).try_acquire_owned() {
         tokio::spawn(async move {
             let _permit = permit;
@@ -150,10 +151,9 @@ fn turn_away(socket: TcpStream, gate: &Gate) {
 }
 
 /// From the accept to the end of the connection.
-async fn welcome(socket: TcpStream, slot: OwnedSemaphorePermit, gate: Arc<Gate>, front: Front) {
+async fn welcome<S: Socket>(socket: S, slot: OwnedSemaphorePermit, gate: Arc<Gate>, front: Front) {
     let _slot = slot;
     let deadline = Instant::now() + HANDSHAKE_TIME_MAX;
-    tune(&socket);
     let stream = Counted::new(socket);
     let Some(acceptor) = &gate.tls else {
         return greet(stream, deadline, &gate, front).await;
@@ -190,12 +190,7 @@ fn tune(socket: &TcpStream) {
 }
 
 /// The auth handshake, and then the session.
-pub(super) async fn greet<T: Transport>(
-    mut stream: T,
-    deadline: Instant,
-    gate: &Gate,
-    front: Front,
-) {
+async fn greet<T: Transport>(mut stream: T, deadline: Instant, gate: &Gate, front: Front) {
     let mut stopping = gate.stopping.clone();
     let authenticated = tokio::select! {
         authenticated = timeout_at(

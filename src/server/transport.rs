@@ -22,10 +22,15 @@ const DISCARD: Duration = Duration::from_secs(1);
 /// Bytes that are discarded at a time.
 const DISCARD_BYTES: usize = 4096;
 
+/// A connection as the operating system gives it, or a pipe in tests.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for S {}
+
 /// See the module's documentation.
-pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(super) trait Transport: Socket {
     /// What is under it: the socket.
-    type Raw: AsyncRead + AsyncWrite + Unpin + Send;
+    type Raw: Socket;
 
     /// Whether bytes reach the client only when all that was accepted is flushed. If not, each
     /// accepted byte may have reached it.
@@ -51,7 +56,7 @@ impl<S> Counted<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for Counted<S> {
+impl<S: Socket> Transport for Counted<S> {
     type Raw = S;
 
     const REACHES_WHEN_FLUSHED: bool = false;
@@ -65,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for Counted<S
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for TlsStream<Counted<S>> {
+impl<S: Socket> Transport for TlsStream<Counted<S>> {
     type Raw = S;
 
     const REACHES_WHEN_FLUSHED: bool = true;
