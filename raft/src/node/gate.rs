@@ -1,0 +1,117 @@
+//! Whose votes count.
+//!
+//! Fault answered: a node that was removed doesn't know it, hears nothing any more, and asks for
+//! votes in ever higher terms; each request would depose a healthy leader. Votes of ids that this
+//! node has *seen removed* are therefore dropped before they reach Raft. Ids that it never heard of
+//! are let through: this node may be the one that is behind.
+//!
+//! The same gate keeps a superseded founder out (see [`founding`](super::founding)): a node to
+//! which an empty node had promised its vote before it promised it to another one.
+//!
+//! What was seen removed is stored, so that a restart doesn't forget it. A member is always
+//! admitted, whatever the list says: membership is the stronger truth.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use storage::{Storage, codec};
+
+use super::Error;
+
+/// Under which name the list is stored.
+const STORED_AS: &str = "removed";
+
+/// Most ids that are remembered; the oldest go first. A removed node that comes back after so many
+/// more is still held off by pre-vote, because its log is behind.
+const REMOVED_MAX: usize = 256;
+
+/// Longest stored list, in bytes: the ids and their count.
+const STORED_BYTES_MAX: usize = REMOVED_MAX * 8 + 8;
+
+/// Decides whose votes may reach Raft.
+#[derive(Debug, Default)]
+pub(super) struct Gate(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Every id of the effective and of the committed membership.
+    members: BTreeSet<u64>,
+    /// Every id of the committed membership.
+    committed: BTreeSet<u64>,
+    /// Oldest first.
+    removed: Vec<u64>,
+}
+
+impl Gate {
+    /// The gate as it was stored.
+    pub(super) fn load(storage: &Storage) -> Result<Self, Error> {
+        let removed = match storage.get(STORED_AS)? {
+            None => Vec::new(),
+            Some(bytes) => codec::decode(&bytes, STORED_BYTES_MAX).map_err(|error| {
+                Error::StorageFailed(format!("the stored list of removed nodes: {error}"))
+            })?,
+        };
+        Ok(Self(Mutex::new(State {
+            removed,
+            ..State::default()
+        })))
+    }
+
+    /// Whether a vote of `id` may reach Raft.
+    pub(super) fn admits(&self, id: u64) -> bool {
+        let state = self.lock();
+        state.members.contains(&id) || !state.removed.contains(&id)
+    }
+
+    /// Keeps `id` out from now on, as if it had been removed, durably.
+    pub(super) fn shut_out(&self, id: u64, storage: &Storage) -> Result<(), Error> {
+        let mut state = self.lock();
+        state.remember([id]);
+        state.store(storage)
+    }
+
+    /// Takes a new membership; what was committed before and is no member now was removed.
+    pub(super) fn update(
+        &self,
+        committed: BTreeSet<u64>,
+        effective: BTreeSet<u64>,
+        storage: &Storage,
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        state.members = committed.union(&effective).copied().collect();
+        let gone: Vec<u64> = state
+            .committed
+            .difference(&state.members)
+            .copied()
+            .collect();
+        // An id counts as removed only by a committed membership: one that is merely proposed may
+        // still be taken back.
+        state.committed = committed;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        state.remember(gone);
+        state.store(storage)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remember(&mut self, ids: impl IntoIterator<Item = u64>) {
+        for id in ids {
+            if !self.removed.contains(&id) {
+                self.removed.push(id);
+            }
+        }
+        let excess = self.removed.len().saturating_sub(REMOVED_MAX);
+        self.removed.drain(..excess);
+    }
+
+    fn store(&self, storage: &Storage) -> Result<(), Error> {
+        let bytes = codec::encode(&self.removed).expect("a list of numbers always encodes");
+        Ok(storage.put(STORED_AS, &bytes)?)
+    }
+}

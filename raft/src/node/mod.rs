@@ -1,0 +1,218 @@
+//! A node: openraft, its storage, its peers and its lock table, put together.
+//!
+//! [`Node::start`] runs everything on one thread with a single-threaded runtime of its own: Raft is
+//! a chain of small steps, and moving them between threads costs more than it gains. What the rest of
+//! the process sees are three things that may be used from any thread: proposals in
+//! ([`Node::propose`]), the apply stream out ([`Feed`]), and who leads ([`Status`]).
+//!
+//! | module | decides |
+//! |---|---|
+//! | `activation` | when this process may serve as leader |
+//! | `proposals` | what enters the log, in which order |
+//! | `founding` | how a cluster comes to be, exactly once |
+//! | `membership` | who belongs to it, and how a node is replaced |
+//! | `gate` | whose votes count |
+//! | `failover` | when a dead leader is replaced without waiting |
+//! | `settings` | the numbers that openraft runs with |
+//!
+//! A node that is dropped stops at once, as if its process had been killed (its sockets close, its
+//! data directory is let go); [`Node::shutdown`] is the orderly way.
+
+mod activation;
+mod control;
+mod error;
+mod failover;
+mod founders;
+mod founding;
+mod gate;
+mod local;
+mod membership;
+mod overview;
+mod proposals;
+mod quorum;
+mod runtime;
+mod settings;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{Raft, ServerState};
+use storage::Storage;
+use tokio::sync::{mpsc, watch};
+
+pub use error::Error;
+pub use overview::{Member, Overview, Role};
+pub use settings::{BATCH_BYTES_MAX, ELECTION_TIMEOUT_MS, HEARTBEAT_MS, SNAPSHOT_ENTRIES};
+
+use crate::clock::Clock;
+use crate::feed::{Activity, Feed, Status};
+use crate::lock::Batch;
+use crate::state_machine::{Progress, StateMachine};
+use crate::transport::Identity;
+use crate::type_config::{Peer, TypeConfig};
+use activation::Board;
+use proposals::Proposals;
+use runtime::Stop;
+
+/// The cap on active keys that a new cluster is founded with.
+pub const ACTIVE_KEYS_MAX: u32 = 65_536;
+
+/// How many election timeouts a hand-over may take.
+const HAND_OVER_TIMEOUTS: u32 = 2;
+
+type RaftHandle = Raft<TypeConfig, StateMachine>;
+
+/// Whether an empty node may found a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Bootstrap {
+    /// When all peers are empty too, one founds the cluster.
+    #[default]
+    Auto,
+    /// It waits until a peer belongs to one, and joins it.
+    Never,
+}
+
+/// What a node is started with.
+pub struct Config {
+    /// This node's addresses; one of `peers`.
+    pub own: Peer,
+    /// All founding members, this node included.
+    pub peers: Vec<Peer>,
+    /// The bound peer port.
+    pub listener: TcpListener,
+    /// What all nodes of the cluster know and nobody else does.
+    pub secret: Vec<u8>,
+    /// Whether an empty node may found a cluster.
+    pub bootstrap: Bootstrap,
+    /// Time between a leader's heartbeats, in milliseconds.
+    pub heartbeat_ms: u64,
+    /// Longest election timeout, in milliseconds; the shortest is half of it. Also how long a leader
+    /// may be without a quorum, and a follower without a leader, before they say so.
+    pub election_timeout_ms: u64,
+    /// The data directory.
+    pub storage: Storage,
+    /// How many entries (batches) are between two snapshots.
+    pub snapshot_entries: u64,
+    /// The clock of leases.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A running node.
+pub struct Node {
+    origin: u64,
+    identity: Arc<Identity>,
+    election_timeout: Duration,
+    raft: RaftHandle,
+    board: Arc<Board>,
+    proposals: Proposals,
+    failure: watch::Receiver<Option<Error>>,
+    progress: watch::Receiver<Progress>,
+    /// Dropping it stops the node at once.
+    stop: watch::Sender<Stop>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Node {
+    /// Starts a node. Returns as soon as it runs; founding, joining and catching up go on behind.
+    /// The receiver is the apply stream.
+    pub async fn start(config: Config) -> Result<(Self, mpsc::Receiver<Feed>), Error> {
+        if let Some(fault) = founders::fault(&config.own, &config.peers) {
+            return Err(Error::Settings(fault));
+        }
+        let origin = runtime::random_origin()?;
+        let election_timeout = Duration::from_millis(config.election_timeout_ms);
+        let (stop, stopping) = watch::channel(Stop::No);
+        let (stopped_sender, stopped) = watch::channel(false);
+        let start = runtime::Start {
+            config,
+            origin,
+            stopping,
+        };
+        let parts = runtime::spawn(start, stopped_sender).await?;
+        let node = Self {
+            origin,
+            identity: parts.identity,
+            election_timeout,
+            raft: parts.raft,
+            board: parts.board,
+            proposals: parts.proposals,
+            failure: parts.failure,
+            progress: parts.progress,
+            stop,
+            stopped,
+        };
+        Ok((node, parts.feed))
+    }
+
+    /// The random number of this process, in every batch that it proposes.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// Who leads, and which activities are over.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.board.status()
+    }
+
+    /// Proposes `batch` as part of `activity`. Never blocks. Its outcome comes through the apply
+    /// stream; if it can't be proposed, or its fate becomes unknown, the activity is revoked. A
+    /// batch of a revoked activity is dropped. Not to be called while a value of
+    /// [`status`](Self::status) is borrowed.
+    pub fn propose(&self, activity: Activity, batch: Batch) {
+        self.proposals.batch(activity, batch);
+    }
+
+    /// Ends this node's activity and, if it leads, gives the lead to the voter that is most up to
+    /// date. True when somebody else leads (or this node never did); false if that did not come
+    /// about within two election timeouts.
+    pub async fn hand_over(&self) -> bool {
+        self.board.stop();
+        let (leads, target) = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let leads = metrics.state == ServerState::Leader;
+            (leads, overview::successor(&metrics, self.election_timeout))
+        };
+        let Some(target) = target else { return !leads };
+        if self.raft.trigger().transfer_leader(target).await.is_err() {
+            return false;
+        }
+        let own = *self.raft.node_id();
+        let wait = self
+            .raft
+            .wait(Some(self.election_timeout * HAND_OVER_TIMEOUTS));
+        let others = |leader: Option<u64>| leader.is_some_and(|leader| leader != own);
+        wait.metrics(|metrics| others(metrics.current_leader), "hand-over")
+            .await
+            .is_ok()
+    }
+
+    /// Stops in order: nothing more is proposed, Raft and the transport close, the data directory is
+    /// let go. Returns when all of that is done.
+    pub async fn shutdown(&self) {
+        self.stop.send_replace(Stop::InOrder);
+        // An error means that the thread is gone, and that is what is waited for.
+        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
+    }
+
+    /// Resolves when this node must stop, and says why.
+    pub async fn failed(&self) -> Error {
+        let mut failure = self.failure.clone();
+        match failure.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().expect("waited for"),
+            Err(_) => Error::Consensus("its thread ended".into()),
+        }
+    }
+
+    /// What there is to say about this node and its cluster.
+    pub fn overview(&self) -> Overview {
+        let progress = self.progress.borrow().clone();
+        Overview::new(
+            self.identity.cluster_id(),
+            &self.raft.metrics().borrow_watched(),
+            progress,
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! A node and its cluster, for people.
+
+use std::time::Duration;
+
+use openraft::{Instant, RaftMetrics, ServerState};
+
+use crate::state_machine::Progress;
+use crate::type_config::{Peer, TypeConfig};
+
+/// What a node does in Raft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Receives the log and has no vote.
+    Learner,
+    /// Follows a leader.
+    Follower,
+    /// Asks for votes.
+    Candidate,
+    /// Leads.
+    Leader,
+    /// Has stopped.
+    Stopped,
+}
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its node id.
+    pub id: u64,
+    /// Its addresses.
+    pub peer: Peer,
+    /// True for a voter, false for a learner.
+    pub voter: bool,
+}
+
+/// A node and its cluster at one moment, as the node sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overview {
+    /// This node's id.
+    pub node_id: u64,
+    /// Its cluster, if it belongs to one yet.
+    pub cluster_id: Option<u128>,
+    /// What it does.
+    pub role: Role,
+    /// The current term.
+    pub term: u64,
+    /// The id of the leader of this term, if it is known.
+    pub leader: Option<u64>,
+    /// Index of the newest entry in its log.
+    pub last_log: Option<u64>,
+    /// How far it has applied the log, and what the lock table is then.
+    pub progress: Progress,
+    /// Index of the newest entry in its newest snapshot.
+    pub snapshot: Option<u64>,
+    /// Index of the newest entry that it purged from its log.
+    pub purged: Option<u64>,
+    /// The membership that is in effect, in order of id.
+    pub members: Vec<Member>,
+}
+
+impl Overview {
+    pub(super) fn new(
+        cluster_id: Option<u128>,
+        metrics: &RaftMetrics<TypeConfig>,
+        progress: Progress,
+    ) -> Self {
+        let membership = metrics.membership_config.membership();
+        let voters: Vec<u64> = membership.voter_ids().collect();
+        let members = membership.nodes().map(|(id, peer)| Member {
+            id: *id,
+            peer: peer.clone(),
+            voter: voters.contains(id),
+        });
+        Self {
+            node_id: metrics.id,
+            cluster_id,
+            role: match metrics.state {
+                ServerState::Learner => Role::Learner,
+                ServerState::Follower => Role::Follower,
+                ServerState::Candidate => Role::Candidate,
+                ServerState::Leader => Role::Leader,
+                ServerState::Shutdown => Role::Stopped,
+            },
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            last_log: metrics.last_log_index,
+            progress,
+            snapshot: metrics.snapshot.map(|id| id.index()),
+            purged: metrics.purged.map(|id| id.index()),
+            members: members.collect(),
+        }
+    }
+}
+
+/// The voter that a leader hands over to: the one with the longest log among those that were heard
+/// from within `recent`. `None` if this node doesn't lead or there is no such voter.
+pub(super) fn successor(metrics: &RaftMetrics<TypeConfig>, recent: Duration) -> Option<u64> {
+    if metrics.state != ServerState::Leader {
+        return None;
+    }
+    let matched = metrics.replication.as_ref()?;
+    let heard = metrics.heartbeat.as_ref()?;
+    let is_there = |id: &u64| {
+        let heard = heard.get(id).copied().flatten();
+        heard.is_some_and(|at| at.into_inner().elapsed() < recent)
+    };
+    let others = metrics
+        .membership_config
+        .voter_ids()
+        .filter(|id| *id != metrics.id);
+    others
+        .filter(is_there)
+        .max_by_key(|id| matched.get(id).copied().flatten())
+}
