@@ -94,6 +94,8 @@ pub(crate) struct Ledger {
     dispatcher: Arc<Dispatcher>,
     queue: VecDeque<Item>,
     acquires: BTreeMap<Owner, Acquiring>,
+    /// How many of the acquires somebody waits for.
+    callers: usize,
     /// By a number that grows in the order of sending.
     releases: BTreeMap<u64, Releasing>,
     next_release: u64,
@@ -111,6 +113,7 @@ impl Ledger {
             dispatcher,
             queue: VecDeque::new(),
             acquires: BTreeMap::new(),
+            callers: 0,
             releases: BTreeMap::new(),
             next_release: 0,
             due: BTreeSet::new(),
@@ -137,9 +140,10 @@ impl Ledger {
     }
 
     fn submit_acquire(&mut self, call: AcquireCall, now: Instant) {
-        if self.acquires.is_empty() {
+        if self.callers == 0 {
             self.quiet_since = now;
         }
+        self.callers += 1;
         let owner = call.owner;
         self.due.insert((call.deadline, Due::Acquire(owner)));
         self.queue.push_back(Item::Acquire(owner));
@@ -169,6 +173,7 @@ impl Ledger {
         if entry.call.take().is_none() {
             return;
         }
+        self.callers -= 1;
         self.due.remove(&(entry.due, Due::Acquire(owner)));
         if entry.sent.is_none() {
             self.acquires.remove(&owner);
@@ -266,9 +271,8 @@ impl Ledger {
 
     /// When the next probe is due.
     fn probe_due(&self) -> Option<Instant> {
-        let wanted = self.dispatcher.settings.probing
-            && self.releases.is_empty()
-            && !self.acquires.is_empty();
+        let wanted =
+            self.dispatcher.settings.probing && self.releases.is_empty() && self.callers > 0;
         wanted.then(|| self.quiet_since + PROBE_EVERY)
     }
 
@@ -316,6 +320,7 @@ impl Ledger {
                 let Some(call) = entry.call.take() else {
                     return false;
                 };
+                self.callers -= 1;
                 if entry.sent.is_none() {
                     self.acquires.remove(&owner);
                     call.answer(Err(Error::Timeout));
@@ -407,6 +412,7 @@ impl Ledger {
             return None;
         }
         self.due.remove(&(entry.due, Due::Acquire(owner)));
+        self.callers -= usize::from(entry.call.is_some());
         self.acquires.remove(&owner)
     }
 
