@@ -300,3 +300,229 @@ pub(crate) fn decode_hello(bytes: &[u8]) -> Result<Hello, Error> {
     codec::decode(bytes, super::frame::HANDSHAKE_FRAME_BYTES_MAX)
         .map_err(|_| Error::Malformed("handshake"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: u128 = 77;
+
+    fn node(id: u64) -> Identity {
+        Identity::new(id, Some(CLUSTER), b"the secret")
+    }
+
+    fn hello(own: &Identity) -> Hello {
+        Hello::new(own, Lane::Raft, Some(2), Nonce::random().unwrap())
+    }
+
+    fn challenge(own: &Identity, hello: &Hello) -> Challenge {
+        Challenge::answer(own, hello, Nonce::random().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn both_sides_accept_each_other_with_the_same_secret() {
+        let (dialer, acceptor) = (node(1), node(2));
+        let hello = hello(&dialer);
+        let challenge = challenge(&acceptor, &hello);
+        check_challenge(&hello, &challenge).unwrap();
+        let proof = Proof::new(&dialer, Role::Dialer, &hello, &challenge);
+        assert!(proof.holds(&acceptor, Role::Dialer, &hello, &challenge));
+        assert_eq!(judge(&hello, &challenge, true), Ok(()));
+        let proof = Proof::new(&acceptor, Role::Acceptor, &hello, &challenge);
+        assert!(proof.holds(&dialer, Role::Acceptor, &hello, &challenge));
+    }
+
+    #[test]
+    fn a_proof_under_another_secret_does_not_hold() {
+        let (dialer, acceptor) = (node(1), node(2));
+        let stranger = Identity::new(1, Some(CLUSTER), b"the Secret");
+        let hello = hello(&dialer);
+        let challenge = challenge(&acceptor, &hello);
+        for role in [Role::Dialer, Role::Acceptor] {
+            let proof = Proof::new(&stranger, role, &hello, &challenge);
+            assert!(!proof.holds(&acceptor, role, &hello, &challenge));
+        }
+    }
+
+    #[test]
+    fn a_reflected_proof_does_not_hold() {
+        let (dialer, acceptor) = (node(1), node(2));
+        let hello = hello(&dialer);
+        let challenge = challenge(&acceptor, &hello);
+        let own = Proof::new(&dialer, Role::Dialer, &hello, &challenge);
+        assert!(!own.holds(&dialer, Role::Acceptor, &hello, &challenge));
+    }
+
+    #[test]
+    fn a_replayed_proof_does_not_hold_against_a_fresh_nonce_of_either_side() {
+        let (dialer, acceptor) = (node(1), node(2));
+        let first = hello(&dialer);
+        let recorded = challenge(&acceptor, &first);
+        let proof = Proof::new(&dialer, Role::Dialer, &first, &recorded);
+        assert!(!proof.holds(
+            &acceptor,
+            Role::Dialer,
+            &first,
+            &challenge(&acceptor, &first)
+        ));
+        let proof = Proof::new(&acceptor, Role::Acceptor, &first, &recorded);
+        assert!(!proof.holds(&dialer, Role::Acceptor, &hello(&dialer), &recorded));
+    }
+
+    #[test]
+    fn every_field_is_part_of_the_proof() {
+        let (dialer, acceptor) = (node(1), node(2));
+        let hello = hello(&dialer);
+        let challenge = challenge(&acceptor, &hello);
+        let proof = Proof::new(&dialer, Role::Dialer, &hello, &challenge);
+        let hellos = [
+            Hello {
+                versions: Versions { min: 0, ..VERSIONS },
+                ..hello.clone()
+            },
+            Hello {
+                lane: Lane::Snapshot,
+                ..hello.clone()
+            },
+            Hello {
+                node_id: 3,
+                ..hello.clone()
+            },
+            Hello {
+                wanted: None,
+                ..hello.clone()
+            },
+            Hello {
+                cluster_id: None,
+                ..hello.clone()
+            },
+        ];
+        for changed in hellos {
+            assert!(
+                !proof.holds(&acceptor, Role::Dialer, &changed, &challenge),
+                "{changed:?}"
+            );
+        }
+        let challenges = [
+            Challenge {
+                versions: Versions { min: 0, ..VERSIONS },
+                ..challenge.clone()
+            },
+            Challenge {
+                version: 9,
+                ..challenge.clone()
+            },
+            Challenge {
+                node_id: 3,
+                ..challenge.clone()
+            },
+            Challenge {
+                cluster_id: None,
+                ..challenge.clone()
+            },
+        ];
+        for changed in challenges {
+            assert!(
+                !proof.holds(&acceptor, Role::Dialer, &hello, &changed),
+                "{changed:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_newest_common_version_is_used_and_none_is_refused() {
+        let range = |min, max| Versions { min, max };
+        assert_eq!(range(1, 3).newest_common(range(2, 5)), Some(3));
+        assert_eq!(range(2, 5).newest_common(range(1, 2)), Some(2));
+        assert_eq!(range(1, 2).newest_common(range(3, 4)), None);
+
+        let newer = Hello {
+            versions: range(VERSIONS.max + 1, VERSIONS.max + 2),
+            ..hello(&node(1))
+        };
+        let refusal = Challenge::answer(&node(2), &newer, Nonce::random().unwrap()).unwrap_err();
+        let line = refusal.to_string();
+        assert!(line.contains("1 to 1") && line.contains("2 to 3"), "{line}");
+    }
+
+    #[test]
+    fn a_version_that_was_not_offered_is_not_trusted() {
+        let hello = hello(&node(1));
+        let chosen = Challenge {
+            version: 9,
+            ..challenge(&node(2), &hello)
+        };
+        assert!(matches!(
+            check_challenge(&hello, &chosen),
+            Err(Error::Untrusted(_))
+        ));
+    }
+
+    #[test]
+    fn another_cluster_is_refused_on_every_lane_by_both_sides() {
+        let other = Identity::new(2, Some(CLUSTER + 1), b"the secret");
+        for lane in [Lane::Control, Lane::Raft, Lane::Snapshot] {
+            let hello = Hello {
+                lane,
+                ..hello(&node(1))
+            };
+            let challenge = challenge(&other, &hello);
+            assert_eq!(judge(&hello, &challenge, true), Err(Refusal::OtherCluster));
+            let checked = check_challenge(&hello, &challenge);
+            assert!(matches!(
+                checked,
+                Err(Error::Refused(Refusal::OtherCluster))
+            ));
+        }
+    }
+
+    #[test]
+    fn without_a_cluster_id_only_control_requests_are_allowed() {
+        let newcomer = Identity::new(2, None, b"the secret");
+        for (lane, expected) in [
+            (Lane::Control, Ok(())),
+            (Lane::Raft, Err(Refusal::NoCluster)),
+            (Lane::Snapshot, Err(Refusal::NoCluster)),
+        ] {
+            let hello = Hello {
+                lane,
+                ..hello(&node(1))
+            };
+            assert_eq!(judge(&hello, &challenge(&newcomer, &hello), true), expected);
+        }
+    }
+
+    #[test]
+    fn a_node_under_another_id_is_not_the_one_that_was_wanted() {
+        let hello = hello(&node(1));
+        let challenge = challenge(&node(5), &hello);
+        let refusal = Refusal::OtherNode { node_id: 5 };
+        assert_eq!(judge(&hello, &challenge, true), Err(refusal.clone()));
+        assert!(
+            matches!(check_challenge(&hello, &challenge), Err(Error::Refused(r)) if r == refusal)
+        );
+    }
+
+    #[test]
+    fn a_starting_node_answers_control_requests_only() {
+        let hello = hello(&node(1));
+        let challenge = challenge(&node(2), &hello);
+        assert_eq!(judge(&hello, &challenge, false), Err(Refusal::NotReady));
+        let control = Hello {
+            lane: Lane::Control,
+            ..hello
+        };
+        assert_eq!(judge(&control, &challenge, false), Ok(()));
+    }
+
+    #[test]
+    fn bytes_that_are_no_hello_are_refused() {
+        let own = node(1);
+        let bytes = codec::encode(&hello(&own)).unwrap();
+        assert!(decode_hello(&bytes).is_ok());
+        assert!(decode_hello(b"GET / HTTP/1.1\r\n\r\n").is_err());
+        for cut in 0..bytes.len() {
+            assert!(decode_hello(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

@@ -133,6 +133,15 @@ impl Connection {
             .ok_or_else(|| Error::cut("before an answer"))
     }
 
+    /// Sends bytes as they are, as a broken peer would.
+    #[cfg(test)]
+    pub(crate) async fn send_raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        std::future::poll_fn(|cx| self.poll_flush(cx))
+            .await
+            .expect("the other side reads");
+    }
+
     /// Whether nothing waits to be written or read and the peer has not ended the connection, as
     /// far as this process knows without waiting.
     pub(crate) fn is_quiet(&self) -> bool {

@@ -290,3 +290,157 @@ fn check_leader_vote(from: u64, vote: &Vote) -> Result<(), Error> {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use openraft::vote::RaftLeaderId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::type_config::Payload;
+
+    const LEADER: u64 = 7;
+
+    fn log_id(index: u64) -> LogId {
+        let vote = Vote::new_committed(3, LEADER);
+        LogId::new(vote.leader_id.to_committed(), index)
+    }
+
+    fn entry(index: u64, bytes: usize) -> Entry {
+        let payload = EntryPayload::Normal(Payload(vec![1; bytes].into()));
+        Entry {
+            log_id: log_id(index),
+            payload,
+        }
+    }
+
+    fn request(entries: Vec<Entry>) -> AppendEntriesRequest<TypeConfig> {
+        AppendEntriesRequest {
+            vote: Vote::new_committed(3, LEADER),
+            prev_log_id: Some(log_id(9)),
+            entries,
+            leader_commit: Some(log_id(8)),
+        }
+    }
+
+    fn encoded(request: &AppendEntriesRequest<TypeConfig>) -> Vec<Vec<u8>> {
+        let encode = |part| codec::encode(&part).unwrap();
+        parts(request).into_iter().map(encode).collect()
+    }
+
+    #[test]
+    fn a_request_comes_out_as_it_went_in() {
+        let request = request(vec![entry(10, 5), entry(11, 0)]);
+        let frames = encoded(&request);
+        assert_eq!(frames.len(), 1);
+        let got = decode_append(LEADER, &frames[0]).unwrap();
+        assert_eq!(format!("{got:?}"), format!("{request:?}"));
+    }
+
+    #[test]
+    fn a_heartbeat_is_one_part() {
+        let request = request(vec![]);
+        assert_eq!(encoded(&request).len(), 1);
+        assert_eq!(parts(&request)[0].last_log_id(), Some(log_id(9)));
+    }
+
+    #[test]
+    fn a_large_request_is_divided_into_parts_that_follow_each_other() {
+        let sizes = [900_000, 200_000, 2_000_000, 1, 1, 500_000, 600_000];
+        let entries = sizes
+            .iter()
+            .zip(10..)
+            .map(|(bytes, index)| entry(index, *bytes))
+            .collect();
+        let request = request(entries);
+        let mut prev = request.prev_log_id;
+        let mut entries = Vec::new();
+        let frames = encoded(&request);
+        for frame in &frames {
+            let part = decode_append(LEADER, frame).unwrap();
+            assert_eq!(part.prev_log_id, prev);
+            prev = part.entries.last().map(RaftEntry::log_id);
+            assert!(frame.len() < APPEND_BYTES_MAX + 4096 || part.entries.len() == 1);
+            entries.extend(part.entries);
+        }
+        assert_eq!(frames.len(), 5);
+        assert_eq!(entries, request.entries);
+    }
+
+    #[test]
+    fn entries_with_a_gap_or_an_older_term_are_refused() {
+        let older = LogId::new(Vote::new_committed(2, LEADER).leader_id.to_committed(), 11);
+        let back = Entry {
+            log_id: older,
+            payload: EntryPayload::Blank,
+        };
+        for entries in [
+            vec![entry(11, 1)],
+            vec![entry(10, 1), entry(12, 1)],
+            vec![entry(10, 1), entry(10, 1)],
+            vec![entry(10, 1), back],
+        ] {
+            let frame = &encoded(&request(entries))[0];
+            assert!(matches!(
+                decode_append(LEADER, frame),
+                Err(Error::Malformed(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn a_peer_speaks_only_for_itself() {
+        let frame = &encoded(&request(vec![]))[0];
+        assert!(decode_append(LEADER, frame).is_ok());
+        assert!(decode_append(LEADER + 1, frame).is_err());
+
+        let vote = VoteRequest::<TypeConfig>::new(Vote::new(4, LEADER), None);
+        let bytes = codec::encode(&vote).unwrap();
+        assert!(decode_vote(LEADER, &bytes).is_ok());
+        assert!(decode_vote(LEADER + 1, &bytes).is_err());
+        let committed = VoteRequest::<TypeConfig>::new(Vote::new_committed(4, LEADER), None);
+        assert!(decode_vote(LEADER, &codec::encode(&committed).unwrap()).is_err());
+
+        let from_leader = Vote::new_committed(4, LEADER);
+        let transfer = TransferLeaderRequest::<TypeConfig>::new(from_leader, 1, None);
+        let bytes = codec::encode(&transfer).unwrap();
+        assert!(decode_transfer(LEADER, &bytes).is_ok());
+        assert!(decode_transfer(LEADER + 1, &bytes).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_above_the_greatest_size_is_refused() {
+        let mut begin = SnapshotBegin {
+            vote: Vote::new_committed(3, LEADER),
+            meta: SnapshotMeta::default(),
+            bytes: SNAPSHOT_BYTES_MAX,
+        };
+        let ok = codec::encode(&begin).unwrap();
+        assert!(decode_snapshot_begin(LEADER, &ok).is_ok());
+        begin.bytes += 1;
+        let too_large = codec::encode(&begin).unwrap();
+        assert!(decode_snapshot_begin(LEADER, &too_large).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let frame = Bytes::from(bytes);
+            if let Ok((_, content)) = split(&frame) {
+                let _ = decode_append(LEADER, &content);
+                let _ = decode_vote(LEADER, &content);
+                let _ = decode_transfer(LEADER, &content);
+                let _ = decode_snapshot_begin(LEADER, &content);
+                let _ = decode::<SnapshotChunk>(&content);
+            }
+        }
+
+        #[test]
+        fn a_request_changed_anywhere_never_panics(at in 0_usize..200, to in any::<u8>()) {
+            let mut frame = encoded(&request(vec![entry(10, 5), entry(11, 5)])).remove(0);
+            let at = at % frame.len();
+            frame[at] = to;
+            let _ = decode_append(LEADER, &frame);
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! Append streams, votes and snapshots between a hand-made leader and a real follower.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use openraft::RaftNetworkFactory;
+use openraft::errors::RPCError;
+use openraft::network::{NetSnapshot, NetStreamAppend, NetVote, RPCOption};
+use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest};
+use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
+use tokio::net::TcpListener;
+
+use super::support::*;
+use crate::transport::connection::Connection;
+use crate::transport::wire::{self, AppendRef, Kind};
+use crate::transport::{PeerClient, PeerNetwork, StreamEnded, Vote, auth::Lane, handshake};
+use crate::type_config::{Peer, TypeConfig};
+
+const LEADER: u64 = 1;
+const FOLLOWER: u64 = 2;
+
+fn option() -> RPCOption {
+    RPCOption::new(Duration::from_secs(4))
+}
+
+fn peer(address: &str) -> Peer {
+    Peer {
+        client: String::new(),
+        raft: address.to_owned(),
+    }
+}
+
+async fn client(network: &PeerNetwork, address: &str) -> PeerClient {
+    network.clone().new_client(FOLLOWER, &peer(address)).await
+}
+
+fn append(index: u64) -> AppendEntriesRequest<TypeConfig> {
+    AppendEntriesRequest {
+        vote: leader_vote(LEADER),
+        prev_log_id: index.checked_sub(1).map(|prev| log_id(LEADER, prev)),
+        entries: vec![entry(LEADER, index, index.to_be_bytes().to_vec())],
+        leader_commit: index.checked_sub(1).map(|prev| log_id(LEADER, prev)),
+    }
+}
+
+fn heartbeat() -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static {
+    let request = AppendEntriesRequest {
+        entries: vec![],
+        prev_log_id: None,
+        ..append(0)
+    };
+    Box::pin(stream::once(async { request }))
+}
+
+/// One heartbeat the way openraft sends it: the answer, and then the end of the stream.
+async fn beat(client: &mut PeerClient, patience: Duration) -> Result<(), RPCError<TypeConfig>> {
+    let mut answers = client
+        .stream_append(heartbeat(), RPCOption::new(patience))
+        .await?;
+    let answer = answers.next().await.expect("an answer or an error")?;
+    assert_eq!(answer, Ok(None));
+    assert!(
+        answers.next().await.is_none(),
+        "the stream lingers after its last answer"
+    );
+    Ok(())
+}
+
+/// A peer that takes the handshake and then does what the test says.
+async fn acceptor() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+async fn accept(listener: &TcpListener) -> Connection {
+    let mut connection = Connection::new(listener.accept().await.unwrap().0).unwrap();
+    handshake::accept(&mut connection, &identity(FOLLOWER), || true, || Ok(()))
+        .await
+        .unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_pipelined_stream_is_answered_in_order_and_applied_in_order() {
+    const REQUESTS: u64 = 2000;
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut client = client(&network, &follower.bare.address).await;
+
+    let input = stream::iter((0..REQUESTS).map(append));
+    let answers: Vec<_> = client
+        .stream_append(input, option())
+        .await
+        .unwrap()
+        .collect()
+        .await;
+    let expected: Vec<_> = (0..REQUESTS)
+        .map(|index| Ok(Ok(Some(log_id(LEADER, index)))))
+        .collect();
+    assert_eq!(answers, expected);
+
+    let payloads = || follower.memory.0.lock().unwrap().payloads.clone();
+    eventually("applied", || payloads().len() as u64 == REQUESTS - 1).await;
+    let expected: Vec<_> = (0..REQUESTS - 1)
+        .map(|index| index.to_be_bytes().to_vec())
+        .collect();
+    assert_eq!(payloads(), expected);
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn requests_go_out_before_earlier_ones_are_answered() {
+    let (listener, address) = acceptor().await;
+    let peer = async {
+        let mut connection = accept(&listener).await;
+        for _ in 0..10 {
+            connection.expect().await.unwrap();
+        }
+        let answer: wire::Answer<_> =
+            Ok(openraft::raft::AppendEntriesResponse::<TypeConfig>::Success);
+        for _ in 0..10 {
+            connection
+                .send(|out| wire::encode(Kind::Append, &answer, out))
+                .await
+                .unwrap();
+        }
+        connection
+    };
+    let network = PeerNetwork::new(identity(LEADER));
+    let leader = async {
+        let mut client = client(&network, &address).await;
+        let input = stream::iter((0..10).map(append));
+        let answers: Vec<_> = client
+            .stream_append(input, option())
+            .await
+            .unwrap()
+            .collect()
+            .await;
+        assert_eq!(answers.len(), 10);
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Ok(_)))));
+    };
+    tokio::join!(peer, leader);
+}
+
+#[tokio::test]
+async fn a_large_request_is_divided_and_taken_whole() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut client = client(&network, &follower.bare.address).await;
+    let entries = (0..40)
+        .map(|index| entry(LEADER, index, vec![7; 500_000]))
+        .collect();
+    let request = AppendEntriesRequest {
+        entries,
+        ..append(0)
+    };
+    let input = stream::iter([request]);
+    let answers: Vec<_> = client
+        .stream_append(input, option())
+        .await
+        .unwrap()
+        .collect()
+        .await;
+    assert!(answers.len() > 1);
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Ok(Ok(_)))),
+        "{answers:?}"
+    );
+    assert_eq!(answers.last(), Some(&Ok(Ok(Some(log_id(LEADER, 39))))));
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn a_conflict_and_a_higher_vote_end_the_stream_and_keep_the_connection() {
+    let mut follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut client = client(&network, &follower.bare.address).await;
+
+    let input = stream::iter([append(5), append(6)]);
+    let answers: Vec<_> = client
+        .stream_append(input, option())
+        .await
+        .unwrap()
+        .collect()
+        .await;
+    assert_eq!(
+        answers,
+        [Ok(Err(StreamAppendError::Conflict(log_id(LEADER, 4))))]
+    );
+
+    beat(&mut client, option().hard_ttl()).await.unwrap();
+    let older = AppendEntriesRequest {
+        vote: Vote::new_committed(2, LEADER),
+        ..append(0)
+    };
+    let input = stream::iter([older]);
+    let answers: Vec<_> = client
+        .stream_append(input, option())
+        .await
+        .unwrap()
+        .collect()
+        .await;
+    assert_eq!(
+        answers,
+        [Ok(Err(StreamAppendError::HigherVote(leader_vote(LEADER))))]
+    );
+
+    // Streams of both votes went over one connection, and it is open still.
+    let vote = Vote::new_committed(2, LEADER);
+    assert!(follower.bare.server.has_live_stream(&vote));
+    let ended = follower.bare.ended.try_recv();
+    assert_eq!(
+        ended,
+        Ok(StreamEnded {
+            vote: leader_vote(LEADER)
+        })
+    );
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn streams_and_elections_reuse_one_connection() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let peer = async {
+        let mut connection = accept(&listener).await;
+        let answer: wire::Answer<_> =
+            Ok(openraft::raft::AppendEntriesResponse::<TypeConfig>::Success);
+        while let Some(frame) = connection.next().await.unwrap() {
+            assert_eq!(wire::split(&frame).unwrap().0, Kind::Append);
+            connection
+                .send(|out| wire::encode(Kind::Append, &answer, out))
+                .await
+                .unwrap();
+        }
+    };
+    let leader = async {
+        for _ in 0..3 {
+            let mut client = client(&network, &address).await;
+            for _ in 0..3 {
+                beat(&mut client, option().hard_ttl()).await.unwrap();
+            }
+        }
+        network.close();
+    };
+    // A second dial would wait for an accept that never comes.
+    tokio::time::timeout(SOON, async { tokio::join!(peer, leader) })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_the_peer_closed_meanwhile_is_replaced() {
+    let network = PeerNetwork::new(identity(LEADER));
+    let follower = node(FOLLOWER, false).await;
+    let mut client = client(&network, &follower.bare.address).await;
+    beat(&mut client, option().hard_ttl()).await.unwrap();
+    let address = follower.bare.address.clone();
+    follower.stop().await;
+    // The same peer is back at the same address.
+    let listener = TcpListener::bind(&address).await.unwrap();
+    let peer = async {
+        let mut connection = accept(&listener).await;
+        connection.expect().await.unwrap();
+        let answer: wire::Answer<_> =
+            Ok(openraft::raft::AppendEntriesResponse::<TypeConfig>::Success);
+        connection
+            .send(|out| wire::encode(Kind::Append, &answer, out))
+            .await
+            .unwrap();
+        connection
+    };
+    let (_, beaten) = tokio::join!(peer, beat(&mut client, option().hard_ttl()));
+    beaten.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_cut_in_the_middle_is_an_error() {
+    let (listener, address) = acceptor().await;
+    let peer = async {
+        let mut connection = accept(&listener).await;
+        connection.expect().await.unwrap();
+        // Half an answer: the length of a frame and one byte of it.
+        connection.send_raw(&[0, 0, 0, 9, Kind::Append as u8]).await;
+    };
+    let network = PeerNetwork::new(identity(LEADER));
+    let leader = async {
+        let mut client = client(&network, &address).await;
+        let beaten = beat(&mut client, option().hard_ttl()).await;
+        assert!(matches!(beaten, Err(RPCError::Network(_))), "{beaten:?}");
+    };
+    tokio::join!(peer, leader);
+}
+
+#[tokio::test]
+async fn a_peer_that_ends_the_connection_is_an_error_even_between_answers() {
+    let (listener, address) = acceptor().await;
+    let peer = async {
+        accept(&listener).await.expect().await.unwrap();
+    };
+    let network = PeerNetwork::new(identity(LEADER));
+    let leader = async {
+        let mut client = client(&network, &address).await;
+        let beaten = beat(&mut client, option().hard_ttl()).await;
+        assert!(matches!(beaten, Err(RPCError::Network(_))), "{beaten:?}");
+    };
+    tokio::join!(peer, leader);
+}
+
+#[tokio::test]
+async fn a_request_cut_in_the_middle_ends_the_stream_at_the_follower() {
+    let mut follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let dialled = network
+        .dialer()
+        .dial(&follower.bare.address, Lane::Raft, Some(FOLLOWER))
+        .await;
+    let mut connection = dialled.unwrap();
+    let vote = leader_vote(LEADER);
+    let request = AppendRef {
+        vote: &vote,
+        prev_log_id: None,
+        leader_commit: &None,
+        entries: &[],
+    };
+    connection
+        .send(|out| wire::encode(Kind::Append, &request, out))
+        .await
+        .unwrap();
+    connection.expect().await.unwrap();
+    assert!(follower.bare.server.has_live_stream(&vote));
+
+    connection
+        .send_raw(&[0, 0, 1, 0, Kind::Append as u8, 1, 2, 3])
+        .await;
+    drop(connection);
+    assert_eq!(follower.bare.ended.recv().await, Some(StreamEnded { vote }));
+    assert!(!follower.bare.server.has_live_stream(&vote));
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn a_forged_leader_is_cut_off() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(9));
+    let mut client = client(&network, &follower.bare.address).await;
+    let beaten = beat(&mut client, option().hard_ttl()).await;
+    assert!(matches!(beaten, Err(RPCError::Network(_))), "{beaten:?}");
+    assert!(!follower.bare.server.has_live_stream(&leader_vote(LEADER)));
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_given_up_in_time_and_its_connection_after_a_few_heartbeats() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let silent = async {
+        let _first = accept(&listener).await;
+        // Nothing is read or answered; the dial after some heartbeats is the proof of the drop.
+        let _second = accept(&listener).await;
+    };
+    let leader = async {
+        let mut client = network
+            .clone()
+            .new_heartbeat_client(FOLLOWER, &peer(&address))
+            .await;
+        loop {
+            let began = Instant::now();
+            let beaten = beat(&mut client, Duration::from_millis(100)).await;
+            assert!(
+                matches!(beaten, Err(RPCError::Unreachable(_))),
+                "{beaten:?}"
+            );
+            assert!(
+                began.elapsed() < Duration::from_millis(1000),
+                "{:?}",
+                began.elapsed()
+            );
+        }
+    };
+    let given_up = tokio::time::timeout(SOON, async {
+        tokio::select! {
+            () = silent => {}
+            () = leader => {}
+        }
+    });
+    given_up.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_late_answer_is_not_taken_for_the_next_one() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let (late, wait) = tokio::sync::oneshot::channel::<()>();
+    let peer_side = async {
+        use openraft::raft::AppendEntriesResponse::{HigherVote, Success};
+        let mut connection = accept(&listener).await;
+        connection.expect().await.unwrap();
+        wait.await.unwrap();
+        let stale: wire::Answer<_> = Ok(HigherVote::<TypeConfig>(Vote::new(99, 9)));
+        connection
+            .send(|out| wire::encode(Kind::Append, &stale, out))
+            .await
+            .unwrap();
+        connection.expect().await.unwrap();
+        let fresh: wire::Answer<_> = Ok(Success::<TypeConfig>);
+        connection
+            .send(|out| wire::encode(Kind::Append, &fresh, out))
+            .await
+            .unwrap();
+        connection
+    };
+    let leader = async {
+        let mut client = network
+            .clone()
+            .new_heartbeat_client(FOLLOWER, &peer(&address))
+            .await;
+        let mut unanswered = beat(&mut client, Duration::from_millis(200)).await;
+        while matches!(&unanswered, Err(RPCError::Unreachable(e)) if client_is_dialling(e)) {
+            unanswered = beat(&mut client, Duration::from_millis(200)).await;
+        }
+        assert!(unanswered.is_err());
+        late.send(()).unwrap();
+        beat(&mut client, option().hard_ttl()).await.unwrap();
+    };
+    tokio::join!(peer_side, leader);
+}
+
+/// Whether an error is about the connection that does not exist yet.
+fn client_is_dialling(error: &openraft::errors::Unreachable<TypeConfig>) -> bool {
+    error.to_string().contains("cannot connect")
+}
+
+#[tokio::test]
+async fn a_pre_vote_that_reaches_nobody_is_an_error() {
+    let (listener, address) = acceptor().await;
+    drop(listener);
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut client = client(&network, &address).await;
+    let request = VoteRequest::new(Vote::new(4, LEADER), None);
+    let asked = client.pre_vote(request, option()).await;
+    assert!(matches!(asked, Err(RPCError::Unreachable(_))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn votes_of_a_removed_node_do_not_reach_raft() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut client = client(&network, &follower.bare.address).await;
+    let request = |term| VoteRequest::new(Vote::new(term, LEADER), None);
+
+    follower.bare.service.admits.store(false, Ordering::SeqCst);
+    assert!(client.vote(request(50), option()).await.is_err());
+    assert!(client.pre_vote(request(51), option()).await.is_err());
+    let vote = follower
+        .raft
+        .with_raft_state(|state| *state.vote_ref())
+        .await
+        .unwrap();
+    assert!(vote.leader_id.term < 50, "the term was raised to {vote}");
+
+    follower.bare.service.admits.store(true, Ordering::SeqCst);
+    assert!(
+        client
+            .vote(request(52), option())
+            .await
+            .unwrap()
+            .vote_granted
+    );
+    follower.stop().await;
+}
+
+fn snapshot(bytes: Bytes) -> SnapshotOf<TypeConfig, Bytes> {
+    SnapshotOf::<TypeConfig, Bytes> {
+        meta: SnapshotMetaOf::<TypeConfig> {
+            last_log_id: Some(log_id(LEADER, 1000)),
+            ..SnapshotMetaOf::<TypeConfig>::default()
+        },
+        snapshot: bytes,
+    }
+}
+
+#[tokio::test]
+async fn heartbeats_go_on_while_a_snapshot_is_sent() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let target = peer(&follower.bare.address);
+    let mut sender = network.clone().new_snapshot_client(FOLLOWER, &target).await;
+    let mut heart = network
+        .clone()
+        .new_heartbeat_client(FOLLOWER, &target)
+        .await;
+    let data: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let data = Bytes::from(data);
+
+    let sending = tokio::spawn({
+        let snapshot = snapshot(data.clone());
+        let never = std::future::pending();
+        async move {
+            sender
+                .full_snapshot(leader_vote(LEADER), snapshot, never, option())
+                .await
+        }
+    });
+    let mut beats = 0;
+    let mut slowest = Duration::ZERO;
+    while !sending.is_finished() {
+        let began = Instant::now();
+        beat(&mut heart, Duration::from_millis(1000)).await.unwrap();
+        slowest = slowest.max(began.elapsed());
+        beats += 1;
+    }
+    let response = sending.await.unwrap().unwrap();
+    assert_eq!(response.vote, leader_vote(LEADER));
+    assert!(beats > 10, "only {beats} heartbeats");
+    assert!(
+        slowest < Duration::from_millis(500),
+        "a heartbeat took {slowest:?}"
+    );
+    assert_eq!(follower.memory.0.lock().unwrap().snapshot, data);
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_snapshot_and_a_second_one_on_the_same_connection_arrive() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let target = peer(&follower.bare.address);
+    let mut sender = network.clone().new_snapshot_client(FOLLOWER, &target).await;
+    for data in [Bytes::new(), Bytes::from_static(b"second")] {
+        let mut snapshot = snapshot(data.clone());
+        snapshot.meta.last_log_id = Some(log_id(LEADER, 1000 + data.len() as u64));
+        let never = std::future::pending();
+        sender
+            .full_snapshot(leader_vote(LEADER), snapshot, never, option())
+            .await
+            .unwrap();
+        assert_eq!(follower.memory.0.lock().unwrap().snapshot, data);
+    }
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_changed_on_the_way_is_not_installed() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let dialled = network
+        .dialer()
+        .dial(&follower.bare.address, Lane::Snapshot, Some(FOLLOWER))
+        .await;
+    let mut connection = dialled.unwrap();
+    let begin = wire::SnapshotBegin {
+        vote: leader_vote(LEADER),
+        meta: snapshot(Bytes::new()).meta,
+        bytes: 6,
+    };
+    connection
+        .send(|out| wire::encode(Kind::SnapshotBegin, &begin, out))
+        .await
+        .unwrap();
+    connection.expect().await.unwrap();
+    let chunk = wire::SnapshotChunk {
+        crc: crc32fast::hash(b"intact"),
+        data: Bytes::from_static(b"broken"),
+    };
+    connection
+        .send(|out| wire::encode(Kind::SnapshotChunk, &chunk, out))
+        .await
+        .unwrap();
+    assert!(connection.expect().await.is_err());
+    assert_eq!(follower.memory.0.lock().unwrap().last_applied, None);
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_snapshot_stops() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut sender = network
+        .clone()
+        .new_snapshot_client(FOLLOWER, &peer(&address))
+        .await;
+    let (cancel, cancelled) = tokio::sync::oneshot::channel::<()>();
+    let silent = async {
+        let mut connection = accept(&listener).await;
+        connection.expect().await.unwrap();
+        cancel.send(()).unwrap();
+        assert!(
+            connection.next().await.unwrap().is_none(),
+            "the connection stays open"
+        );
+    };
+    let leader = async {
+        let cancelled = async {
+            cancelled.await.unwrap();
+            openraft::errors::ReplicationClosed::new("cancelled by the test")
+        };
+        let snapshot = snapshot(Bytes::from_static(b"never sent"));
+        let sent = sender
+            .full_snapshot(leader_vote(LEADER), snapshot, cancelled, option())
+            .await;
+        assert!(
+            matches!(sent, Err(openraft::errors::StreamingError::Closed(_))),
+            "{sent:?}"
+        );
+    };
+    tokio::join!(silent, leader);
+}
