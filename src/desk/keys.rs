@@ -153,8 +153,4 @@ impl Keys {
     }
 
     /// How many keys have a record.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.states.len()
-    }
 }

@@ -3,9 +3,9 @@
 use raft::{Activation, Activity};
 use wire::{Reason, Reply};
 
+use super::Desk;
 use super::event::{Effect, Leadership, SessionId};
 use super::span::Span;
-use super::Desk;
 
 impl Desk {
     pub(super) fn opened(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
@@ -18,7 +18,10 @@ impl Desk {
     /// The process may serve from here on, unless that is over already: a revocation comes on a
     /// way of its own and may be the faster one.
     pub(super) fn activated(&mut self, activation: Activation, effects: &mut Vec<Effect>) {
-        let newest = self.span.as_ref().map_or(self.revoked, |span| span.activity);
+        let newest = self
+            .span
+            .as_ref()
+            .map_or(self.revoked, |span| span.activity);
         if self.stopping || activation.activity <= newest.max(self.revoked) {
             return;
         }

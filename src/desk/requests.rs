@@ -29,7 +29,13 @@ enum Verdict {
 
 impl Span {
     /// An acquire of a session that may ask.
-    pub(super) fn acquire(&mut self, id: SessionId, arrived: u64, acquire: Acquire, turn: &mut Turn) {
+    pub(super) fn acquire(
+        &mut self,
+        id: SessionId,
+        arrived: u64,
+        acquire: Acquire,
+        turn: &mut Turn,
+    ) {
         let deadline = wait_deadline(arrived, acquire.wait);
         let verdict = self.judge(turn.now, deadline, &acquire);
         let Acquire {

@@ -21,10 +21,7 @@ impl Turn<'_> {
 
     /// Tells the session to finish, and forgets it, if its input is over and all is decided.
     pub(super) fn finish_if_done(&mut self, id: SessionId) {
-        let finish = self
-            .sessions
-            .get(id)
-            .and_then(|session| session.finish(id));
+        let finish = self.sessions.get(id).and_then(|session| session.finish(id));
         if let Some(effect) = finish {
             self.sessions.remove(id);
             self.effects.push(effect);

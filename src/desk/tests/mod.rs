@@ -1,1 +1,4 @@
-//! Tests of the desk as a whole.
+//! The desk and a lock table with a log between them, as stories and as properties.
+
+mod scripts;
+mod world;
