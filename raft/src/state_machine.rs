@@ -52,6 +52,8 @@
 
 mod saved;
 mod speaker;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

@@ -1,3 +1,4 @@
 //! The lock table as stories and as properties.
 
+mod properties;
 mod scripts;
