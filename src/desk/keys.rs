@@ -151,6 +151,4 @@ impl Keys {
     pub(super) fn held_count(&self) -> usize {
         self.ends.len()
     }
-
-    /// How many keys have a record.
 }
