@@ -1,0 +1,111 @@
+//! Nodes that lose their disks, and nodes that come back.
+
+use crate::cluster::{Cluster, Settings};
+
+fn voters(cluster: &Cluster, number: usize) -> Vec<u64> {
+    let members = cluster.node(number).overview().members;
+    members.iter().filter(|member| member.voter).map(|member| member.id).collect()
+}
+
+/// Kills a follower, takes its disk, and waits until the node that comes in its place is a voter.
+async fn replace_follower(cluster: &mut Cluster) -> (usize, std::path::PathBuf) {
+    let (leader, _) = cluster.until_serving().await;
+    let number = (leader + 1) % 3;
+    let old = cluster.node(number).overview().node_id;
+    drop(cluster.kill(number));
+    let lost = cluster.lose_disk(number);
+    cluster.start(number).await;
+    let new = cluster.node(number).overview().node_id;
+    assert_ne!(new, old);
+    cluster
+        .until("the new id is a voter and the old one is gone, for all", |cluster| {
+            let all = cluster.running().all(|(other, _)| {
+                let voters = voters(cluster, other);
+                voters.len() == 3 && voters.contains(&new) && !voters.contains(&old)
+            });
+            all.then_some(())
+        })
+        .await;
+    (number, lost)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wiped_node_comes_back_under_a_new_id_and_is_a_voter() {
+    let mut cluster = Cluster::started(3, Settings::default()).await;
+    for number in 0..5 {
+        cluster.acquire(&format!("k{number}")).await;
+    }
+    let (number, _) = replace_follower(&mut cluster).await;
+    cluster.until_equal().await;
+    assert_eq!(cluster.node(number).overview().members.len(), 3);
+
+    // Its vote counts: with it and one more there is a quorum.
+    let (leader, _) = cluster.until_serving().await;
+    let other = (0..3).find(|n| *n != leader && *n != number).unwrap_or(leader);
+    drop(cluster.kill(other));
+    assert_eq!(cluster.acquire("next").await.token.0, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_node_that_comes_back_with_its_old_data_is_told_to_stop() {
+    let mut cluster = Cluster::started(3, Settings::default()).await;
+    cluster.acquire("a").await;
+    cluster.until_equal().await;
+    let (number, lost) = replace_follower(&mut cluster).await;
+
+    drop(cluster.kill(number));
+    cluster.places[number].data = lost;
+    cluster.start(number).await;
+    let failed = cluster.node(number).node.failed();
+    let patience = cluster.settings.election_timeout() * 60;
+    let error = tokio::time::timeout(patience, failed).await;
+    let error = error.unwrap_or_else(|_| panic!("not refused\n{}", cluster.show()));
+    assert!(matches!(error, raft::node::Error::Replaced { .. }), "{error}");
+    assert_eq!(cluster.acquire("b").await.token.0, 2, "the others go on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_is_alive_is_not_replaced() {
+    let mut cluster = Cluster::started(3, Settings::default()).await;
+    let before = voters(&cluster, 0);
+    let (leader, _) = cluster.until_serving().await;
+    let number = (leader + 1) % 3;
+
+    // A short absence: the newcomer at its address is turned away for ten election timeouts, and
+    // then the old node is there again.
+    drop(cluster.kill(number));
+    let lost = cluster.lose_disk(number);
+    cluster.start(number).await;
+    tokio::time::sleep(cluster.settings.election_timeout() * 4).await;
+    drop(cluster.kill(number));
+    cluster.places[number].data = lost;
+    cluster.start(number).await;
+    cluster.acquire("a").await;
+    cluster.until_equal().await;
+    for (other, _) in cluster.running() {
+        assert_eq!(voters(&cluster, other), before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_address_becomes_a_learner_and_stays_one() {
+    let mut cluster = Cluster::places(4, Settings::default());
+    let all = cluster.peers();
+    let founders = all[..3].to_vec();
+    for number in 0..3 {
+        let peers = founders.clone();
+        cluster.try_start(number, peers, Default::default()).await.unwrap();
+    }
+    cluster.acquire("a").await;
+    cluster.try_start(3, all, Default::default()).await.unwrap();
+    cluster.until_equal().await;
+    let newcomer = cluster.node(3).overview();
+    let members = cluster.node(0).overview().members;
+    let learners: Vec<u64> =
+        members.iter().filter(|member| !member.voter).map(|member| member.id).collect();
+    assert_eq!(learners, [newcomer.node_id]);
+    assert_eq!(voters(&cluster, 0).len(), 3);
+
+    // It follows the leader like everybody else, and knows who it is.
+    cluster.until("the learner names the leader", |c| c.node(3).status().leader).await;
+}
