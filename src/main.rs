@@ -20,6 +20,10 @@ enum Subcommands {
     Serve(Box<cli::serve::ServeArgs>),
     /// Run a local cluster of server processes on loopback
     Dev(cli::dev::DevArgs),
+    /// Run a command while holding a lock
+    Lock(cli::lock::LockArgs),
+    /// Measure a server or cluster with the reference workload
+    Bench(cli::bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -30,6 +34,8 @@ fn main() -> ExitCode {
     ExitCode::from(match line.command {
         Subcommands::Serve(args) => cli::serve::run(&args),
         Subcommands::Dev(args) => cli::dev::run(&args),
+        Subcommands::Lock(args) => cli::lock::run(&args),
+        Subcommands::Bench(args) => cli::bench::run(&args),
     })
 }
 

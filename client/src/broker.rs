@@ -193,7 +193,8 @@ impl Acquire<'_> {
         if Instant::now() > deadline {
             return Err(Error::Indeterminate);
         }
-        if grant.remaining() < budget {
+        let remaining = grant.remaining();
+        if remaining < budget || remaining.is_zero() {
             return Err(Error::InsufficientLease);
         }
         Ok(Ticket::new(grant, self.broker.clone()))

@@ -3,7 +3,10 @@
 //! Exit codes follow sysexits where they have a word for it, so that scripts can tell a refusal
 //! from a failure.
 
+pub mod bench;
+pub mod connect;
 pub mod dev;
+pub mod lock;
 pub mod serve;
 
 /// The command line or a setting is wrong.
