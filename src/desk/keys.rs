@@ -151,4 +151,16 @@ impl Keys {
     pub(super) fn held_count(&self) -> usize {
         self.ends.len()
     }
+
+    /// How many keys have a record.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// For how many keys there is room without growing.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.states.capacity()
+    }
 }

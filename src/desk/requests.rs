@@ -81,28 +81,33 @@ impl Span {
 
     fn judge(&self, now: u64, deadline: u64, acquire: &Acquire) -> Verdict {
         let state = self.keys.get(&acquire.key);
+        let held = state.is_some_and(|state| state.held.is_some());
         let held_fast = state.is_some_and(|state| state.is_held_fast());
-        let queued = state.map_or(0, |state| state.queued);
         let asked_for = state.is_some_and(|state| !state.queue.is_empty());
-        let immediate = acquire.wait == Wait(0);
-        if immediate && (held_fast || queued > 0) || !immediate && deadline <= now {
-            return Verdict::TimedOut;
-        }
-        if !immediate && (held_fast || asked_for) {
-            return if self.has_room_in_queue(queued) {
-                Verdict::Wait(Place::Queued)
+        let queued = state.map_or(0, |state| state.queued);
+        let verdict = if acquire.wait == Wait(0) {
+            // Behind a release a try is worth its while, unless somebody is before it.
+            if held_fast || queued > 0 || held && asked_for {
+                Verdict::TimedOut
             } else {
-                Verdict::Busy
-            };
-        }
-        let is_new_key = !asked_for && state.is_none_or(|state| state.held.is_none());
-        if !self.admission.acquires.is_open() || is_new_key && !self.admission.keys.is_open() {
-            Verdict::Busy
-        } else if immediate {
-            Verdict::Try
+                Verdict::Try
+            }
+        } else if deadline <= now {
+            Verdict::TimedOut
+        } else if held_fast || asked_for {
+            Verdict::Wait(Place::Queued)
         } else {
             Verdict::Wait(Place::InFlight)
-        }
+        };
+        let is_new_key = !held && !asked_for;
+        let has_room = match verdict {
+            Verdict::Wait(Place::Queued) => self.has_room_in_queue(queued),
+            Verdict::Try | Verdict::Wait(Place::InFlight) => {
+                self.admission.acquires.is_open() && (!is_new_key || self.admission.keys.is_open())
+            }
+            Verdict::TimedOut | Verdict::Busy => true,
+        };
+        if has_room { verdict } else { Verdict::Busy }
     }
 
     /// Whether one more may join a queue that has `queued` waiters.

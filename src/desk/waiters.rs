@@ -101,4 +101,10 @@ impl Waiters {
     pub(super) fn next_deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
+
+    /// How many there are, and how many of them have a deadline.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.records.len(), self.deadlines.len())
+    }
 }
