@@ -1,4 +1,10 @@
 //! The store as its users see it: on a real disk, through openraft's traits.
 
+mod child;
 mod contract;
+mod crash;
+mod damage;
 mod machine;
+mod model;
+mod random;
+mod syscalls;
