@@ -206,13 +206,18 @@ impl Monitor {
     pub(super) async fn run(self) {
         let mut server = self.raft.server_metrics();
         let mut data = self.raft.data_metrics();
+        let mut term = 0;
         loop {
-            // A core that is stuck on its disk can't tell; then nothing is known.
+            // A core that is stuck on its disk can't tell; then nothing is known but the term.
             let view = match timeout(self.election_timeout, self.look()).await {
                 Ok(Some(view)) => view,
                 Ok(None) => break,
-                Err(_) => View::default(),
+                Err(_) => View {
+                    term,
+                    ..View::default()
+                },
             };
+            term = view.term;
             let waits_for_quorum = view.leading && !view.quorum_fresh;
             if let Some(span) = self.board.observe(&view) {
                 tracing::info!(term = span.term, activity = span.activity.0, "leading");

@@ -59,8 +59,7 @@ impl Gate {
 
     /// Whether a vote of `id` may reach Raft.
     pub(super) fn admits(&self, id: u64) -> bool {
-        let state = self.lock();
-        state.members.contains(&id) || !state.removed.contains(&id)
+        self.lock().admits(id)
     }
 
     /// Keeps `id` out from now on, as if it had been removed, durably.
@@ -100,6 +99,22 @@ impl Gate {
 }
 
 impl State {
+    fn admits(&self, id: u64) -> bool {
+        self.members.contains(&id) || !self.removed.contains(&id)
+    }
+
+    /// True if the list of removed ids changed.
+    fn update(&mut self, committed: BTreeSet<u64>, effective: BTreeSet<u64>) -> bool {
+        self.members = committed.union(&effective).copied().collect();
+        let gone: Vec<u64> = self.committed.difference(&self.members).copied().collect();
+        // An id counts as removed only by a committed membership: one that is merely proposed may
+        // still be taken back.
+        self.committed = committed;
+        let changed = !gone.is_empty();
+        self.remember(gone);
+        changed
+    }
+
     fn remember(&mut self, ids: impl IntoIterator<Item = u64>) {
         for id in ids {
             if !self.removed.contains(&id) {
@@ -113,5 +128,52 @@ impl State {
     fn store(&self, storage: &Storage) -> Result<(), Error> {
         let bytes = codec::encode(&self.removed).expect("a list of numbers always encodes");
         Ok(storage.put(STORED_AS, &bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(ids: &[u64]) -> BTreeSet<u64> {
+        ids.iter().copied().collect()
+    }
+
+    #[test]
+    fn unknown_ids_are_let_through() {
+        assert!(State::default().admits(9));
+    }
+
+    #[test]
+    fn an_id_is_shut_out_once_its_removal_is_committed() {
+        let mut state = State::default();
+        assert!(!state.update(set(&[1, 2, 3]), set(&[1, 2, 3])));
+        assert!(!state.update(set(&[1, 2, 3]), set(&[1, 2, 4])));
+        assert!(state.admits(3), "the change may still be taken back");
+        assert!(state.update(set(&[1, 2, 4]), set(&[1, 2, 4])));
+        assert!(!state.admits(3));
+        assert!(state.admits(4));
+    }
+
+    #[test]
+    fn a_member_is_admitted_whatever_the_list_says() {
+        let mut state = State {
+            removed: vec![5],
+            ..State::default()
+        };
+        assert!(!state.admits(5));
+        state.update(set(&[1]), set(&[1, 5]));
+        assert!(state.admits(5));
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_forgets_the_oldest() {
+        let mut state = State::default();
+        state.remember(0..REMOVED_MAX as u64 + 1);
+        assert_eq!(state.removed.len(), REMOVED_MAX);
+        assert!(state.admits(0));
+        assert!(!state.admits(1));
+        let bytes = codec::encode(&state.removed).unwrap();
+        assert!(bytes.len() <= STORED_BYTES_MAX);
     }
 }

@@ -345,3 +345,180 @@ pub(super) fn finish_joint(local: &Local) {
         change_membership(local, ChangeMembers::AddVoterIds(BTreeSet::new()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use openraft::{Membership, StoredMembership, TokioInstant};
+
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(10);
+    const LED_LONG: Duration = Duration::from_secs(100);
+
+    fn peer(address: u64) -> Peer {
+        Peer {
+            client: format!("c:{address}"),
+            raft: format!("r:{address}"),
+        }
+    }
+
+    /// A leader, node 1 of voters 1, 2 and 3 at the addresses of the same number, with learner 20
+    /// at address 2 and learner 40 at address 4.
+    fn leader() -> Metrics {
+        let nodes = [(1, 1), (2, 2), (3, 3), (20, 2), (40, 4)];
+        membership(
+            Metrics::new_initial(1),
+            vec![BTreeSet::from([1, 2, 3])],
+            &nodes,
+        )
+    }
+
+    fn membership(
+        mut metrics: Metrics,
+        configs: Vec<BTreeSet<u64>>,
+        nodes: &[(u64, u64)],
+    ) -> Metrics {
+        let nodes: BTreeMap<u64, Peer> = nodes.iter().map(|(id, at)| (*id, peer(*at))).collect();
+        let stored = StoredMembership::new(None, Membership::new(configs, nodes).unwrap());
+        metrics.membership_config = Arc::new(stored);
+        metrics.committed_membership_config = Arc::clone(&metrics.membership_config);
+        metrics.state = ServerState::Leader;
+        metrics.current_leader = Some(1);
+        metrics.last_log_index = Some(5000);
+        metrics
+    }
+
+    fn heard_now(mut metrics: Metrics, id: u64) -> Metrics {
+        let now = openraft::metrics::SerdeInstant::new(TokioInstant::now());
+        metrics.heartbeat = Some(BTreeMap::from([(id, Some(now))]));
+        metrics
+    }
+
+    fn matched(mut metrics: Metrics, id: u64, index: u64) -> Metrics {
+        let log_id = openraft::LogId::new_term_index(1, index);
+        metrics.replication = Some(BTreeMap::from([(id, Some(log_id))]));
+        metrics
+    }
+
+    fn ask(metrics: &Metrics, id: u64, at: u64, was_voter: bool) -> Plan {
+        let peer = peer(at);
+        plan(
+            metrics,
+            Asker {
+                id,
+                peer: &peer,
+                was_voter,
+            },
+            SILENCE,
+            LED_LONG,
+        )
+    }
+
+    fn waits(plan: &Plan) -> bool {
+        matches!(plan, Plan::Answer(JoinAnswer::Wait(_)))
+    }
+
+    #[test]
+    fn only_a_leader_decides() {
+        let mut metrics = leader();
+        metrics.state = ServerState::Follower;
+        metrics.current_leader = Some(3);
+        assert_eq!(
+            ask(&metrics, 50, 2, false),
+            Plan::Answer(JoinAnswer::NotLeader(Some(peer(3))))
+        );
+    }
+
+    #[test]
+    fn a_voter_is_told_that_it_is_one() {
+        assert_eq!(ask(&leader(), 2, 2, true), Plan::Answer(JoinAnswer::Voter));
+    }
+
+    #[test]
+    fn a_node_that_was_replaced_is_never_readmitted() {
+        assert_eq!(
+            ask(&leader(), 99, 2, true),
+            Plan::Answer(JoinAnswer::Replaced)
+        );
+    }
+
+    #[test]
+    fn a_newcomer_at_a_live_voters_address_waits() {
+        assert!(waits(&ask(&heard_now(leader(), 2), 50, 2, false)));
+        assert!(waits(&ask(&heard_now(leader(), 2), 20, 2, false)));
+    }
+
+    #[test]
+    fn a_leader_that_has_just_won_does_not_know_yet_who_is_silent() {
+        let metrics = leader();
+        let peer = peer(2);
+        let asker = Asker {
+            id: 50,
+            peer: &peer,
+            was_voter: false,
+        };
+        assert!(waits(&plan(&metrics, asker, SILENCE, SILENCE / 2)));
+    }
+
+    #[test]
+    fn a_newcomer_takes_the_place_of_an_earlier_learner_at_its_address() {
+        let expected = ChangeMembers::Batch(vec![
+            ChangeMembers::RemoveNodes(BTreeSet::from([20])),
+            ChangeMembers::AddNodes(BTreeMap::from([(50, peer(2))])),
+        ]);
+        assert_eq!(ask(&leader(), 50, 2, false), Plan::Change(expected));
+    }
+
+    #[test]
+    fn a_learner_replaces_the_silent_voter_once_it_has_caught_up() {
+        let behind = matched(leader(), 20, 5000 - CATCH_UP_ENTRIES - 1);
+        assert!(waits(&ask(&behind, 20, 2, false)));
+        let expected = ChangeMembers::Batch(vec![
+            ChangeMembers::AddVoterIds(BTreeSet::from([20])),
+            ChangeMembers::RemoveVoters(BTreeSet::from([2])),
+        ]);
+        assert_eq!(
+            ask(&matched(leader(), 20, 5000), 20, 2, false),
+            Plan::Change(expected)
+        );
+    }
+
+    #[test]
+    fn a_learner_at_an_address_of_its_own_stays_one() {
+        assert_eq!(
+            ask(&leader(), 40, 4, false),
+            Plan::Answer(JoinAnswer::Learner)
+        );
+    }
+
+    #[test]
+    fn the_leaders_own_address_is_never_given_away() {
+        assert!(waits(&ask(&leader(), 50, 1, false)));
+    }
+
+    #[test]
+    fn during_a_change_everybody_waits() {
+        let configs = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 3, 20])];
+        let nodes = [(1, 1), (2, 2), (3, 3), (20, 2)];
+        let joint = membership(Metrics::new_initial(1), configs, &nodes);
+        assert!(waits(&ask(&joint, 50, 2, false)));
+
+        let mut uncommitted = leader();
+        uncommitted.committed_membership_config = Arc::default();
+        assert!(waits(&ask(&uncommitted, 50, 2, false)));
+    }
+
+    #[test]
+    fn learners_are_bounded() {
+        let mut nodes: Vec<(u64, u64)> = vec![(1, 1), (2, 2), (3, 3)];
+        nodes.extend((0..LEARNERS_MAX as u64).map(|n| (100 + n, 100 + n)));
+        let full = membership(
+            Metrics::new_initial(1),
+            vec![BTreeSet::from([1, 2, 3])],
+            &nodes,
+        );
+        assert!(waits(&ask(&full, 50, 5, false)));
+    }
+}

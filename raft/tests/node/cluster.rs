@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use wire::{Key, Lease};
 
+use crate::link::Link;
+
 /// How long anything may take before a test gives up. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -52,6 +54,10 @@ impl Settings {
 /// A place for a node: its addresses and its data, whether it runs or not.
 pub(crate) struct Place {
     pub(crate) peer: Peer,
+    /// Where the node listens: its address, or the far end of its link.
+    listens: String,
+    /// Between the others and this node, if the network is to be cut.
+    pub(crate) link: Option<Link>,
     pub(crate) data: PathBuf,
     pub(crate) node: Option<Running>,
 }
@@ -81,17 +87,23 @@ impl Cluster {
     pub(crate) fn places(size: usize, settings: Settings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let places = (0..size).map(|number| {
-            let port = free_port();
+            let raft = format!("127.0.0.1:{}", free_port());
             Place {
+                listens: raft.clone(),
                 peer: Peer {
                     client: format!("client-{number}:5225"),
-                    raft: format!("127.0.0.1:{port}"),
+                    raft,
                 },
+                link: None,
                 data: directory.path().join(format!("node-{number}")),
                 node: None,
             }
         });
-        Self { places: places.collect(), settings, directory }
+        Self {
+            places: places.collect(),
+            settings,
+            directory,
+        }
     }
 
     /// A cluster in which somebody serves.
@@ -102,6 +114,28 @@ impl Cluster {
         }
         cluster.until_serving().await;
         cluster
+    }
+
+    /// The same with a link before each node.
+    pub(crate) async fn started_with_links(size: usize, settings: Settings) -> Self {
+        let mut cluster = Self::places(size, settings);
+        for place in &mut cluster.places {
+            place.listens = format!("127.0.0.1:{}", free_port());
+            let near = place.peer.raft.parse().unwrap();
+            place.link = Some(Link::open(near, place.listens.parse().unwrap()).await);
+        }
+        for number in 0..size {
+            cluster.start(number).await;
+        }
+        cluster.until_serving().await;
+        cluster
+    }
+
+    pub(crate) fn link(&mut self, number: usize) -> &mut Link {
+        self.places[number]
+            .link
+            .as_mut()
+            .expect("started with links")
     }
 
     pub(crate) fn peers(&self) -> Vec<Peer> {
@@ -122,12 +156,15 @@ impl Cluster {
     ) -> Result<(), Error> {
         let place = &mut self.places[number];
         let data = place.data.clone();
-        let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+        let options = Options {
+            segment_bytes: 1 << 20,
+            ..Options::default()
+        };
         let opened = tokio::task::spawn_blocking(move || Storage::open(&data, options));
         let (node, feed) = Node::start(Config {
             own: place.peer.clone(),
             peers,
-            listener: listen(&place.peer.raft).await,
+            listener: listen(&place.listens).await,
             secret: b"for tests".to_vec(),
             bootstrap,
             heartbeat_ms: self.settings.heartbeat_ms,
@@ -166,20 +203,19 @@ impl Cluster {
 
     /// The node that serves at this moment, with its activity.
     pub(crate) fn serving(&self) -> Option<(usize, Activity)> {
-        let serving = self.running().filter_map(|(number, node)| Some((number, node.serving()?)));
+        let serving = self
+            .running()
+            .filter_map(|(number, node)| Some((number, node.serving()?)));
         serving.max_by_key(|(number, _)| self.node(*number).status().term)
     }
 
     pub(crate) async fn until_serving(&self) -> (usize, Activity) {
-        self.until("a node serves", |cluster| cluster.serving()).await
+        self.until("a node serves", |cluster| cluster.serving())
+            .await
     }
 
     /// Waits until `condition` gives something, and shows the nodes when it takes too long.
-    pub(crate) async fn until<T>(
-        &self,
-        what: &str,
-        condition: impl Fn(&Self) -> Option<T>,
-    ) -> T {
+    pub(crate) async fn until<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
         self.within(PATIENCE, what, condition).await
     }
 
@@ -194,7 +230,11 @@ impl Cluster {
             if let Some(value) = condition(self) {
                 return value;
             }
-            assert!(Instant::now() < deadline, "not within {patience:?}: {what}\n{}", self.show());
+            assert!(
+                Instant::now() < deadline,
+                "not within {patience:?}: {what}\n{}",
+                self.show()
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -207,12 +247,18 @@ impl Cluster {
             let node = self.node(number);
             let sequence = node.propose(activity, acquire_command(key));
             let applied = self.until("the batch is decided", |_| {
-                node.outcome(sequence).map(Some).or(node.is_over(activity).then_some(None))
+                node.outcome(sequence)
+                    .map(Some)
+                    .or(node.is_over(activity).then_some(None))
             });
             match applied.await.map(|applied| applied.outcomes[0]) {
                 Some(Outcome::Acquired(Attempt::Granted(grant))) => return grant,
                 Some(other) => panic!("{key}: {other:?}\n{}", self.show()),
-                None => assert!(Instant::now() < deadline, "no grant of {key}\n{}", self.show()),
+                None => assert!(
+                    Instant::now() < deadline,
+                    "no grant of {key}\n{}",
+                    self.show()
+                ),
             }
         }
     }
@@ -220,7 +266,10 @@ impl Cluster {
     /// Waits until all running nodes have applied the same log, and checks that it gave the same.
     pub(crate) async fn until_equal(&self) {
         let progress = |cluster: &Self| -> Vec<_> {
-            cluster.running().map(|(_, node)| node.node.overview().progress).collect()
+            cluster
+                .running()
+                .map(|(_, node)| node.node.overview().progress)
+                .collect()
         };
         self.until("all nodes have applied the same entries", |cluster| {
             let all = progress(cluster);
@@ -228,7 +277,11 @@ impl Cluster {
                 p.last_applied == all[0].last_applied && p.last_applied.is_some()
             };
             (all.iter().all(same) && all == progress(cluster)).then(|| {
-                assert!(all.iter().all(|p| *p == all[0]), "diverged\n{}", cluster.show());
+                assert!(
+                    all.iter().all(|p| *p == all[0]),
+                    "diverged\n{}",
+                    cluster.show()
+                );
             })
         })
         .await;
@@ -237,7 +290,10 @@ impl Cluster {
     pub(crate) fn show(&self) -> String {
         let lines = self.running().map(|(number, node)| {
             let desk = node.desk.lock().unwrap();
-            let last = desk.activations.last().map(|activation| activation.activity);
+            let last = desk
+                .activations
+                .last()
+                .map(|activation| activation.activity);
             format!(
                 "node {number}: {:#?}\n  {:?}\n  activated: {last:?}, applied: {}\n",
                 node.node.overview(),
@@ -260,7 +316,10 @@ impl Running {
 
     /// The activity in which this node may serve now.
     pub(crate) fn serving(&self) -> Option<Activity> {
-        let last = self.activations().last().map(|activation| activation.activity)?;
+        let last = self
+            .activations()
+            .last()
+            .map(|activation| activation.activity)?;
         (!self.is_over(last)).then_some(last)
     }
 
@@ -279,8 +338,12 @@ impl Running {
             desk.sequence += 1;
             desk.sequence
         };
-        let batch =
-            Batch { origin: self.node.origin(), sequence, stamp: Stamp(0), commands: vec![command] };
+        let batch = Batch {
+            origin: self.node.origin(),
+            sequence,
+            stamp: Stamp(0),
+            commands: vec![command],
+        };
         self.node.propose(activity, batch);
         sequence
     }
@@ -297,7 +360,10 @@ impl Running {
 
 pub(crate) fn acquire_command(key: &str) -> Command {
     let key: Key = key.parse().unwrap();
-    Command::Acquire { key, lease: Lease::from_seconds(200).unwrap() }
+    Command::Acquire {
+        key,
+        lease: Lease::from_seconds(200).unwrap(),
+    }
 }
 
 async fn receive(mut feed: mpsc::Receiver<Feed>, desk: Arc<Mutex<Desk>>) {
@@ -331,4 +397,3 @@ async fn listen(address: &str) -> TcpListener {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
-

@@ -13,7 +13,11 @@ async fn a_single_node_founds_its_cluster_and_serves() {
 
     drop(cluster.kill(0));
     cluster.start(0).await;
-    assert_eq!(cluster.acquire("b").await.token.0, 2, "the counter survives a restart");
+    assert_eq!(
+        cluster.acquire("b").await.token.0,
+        2,
+        "the counter survives a restart"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +25,10 @@ async fn three_empty_nodes_found_one_cluster() {
     let cluster = Cluster::started(3, Settings::default()).await;
     assert_eq!(cluster.acquire("a").await.token.0, 1);
     cluster.until_equal().await;
-    let founded: Vec<_> = cluster.running().map(|(_, node)| node.overview().cluster_id).collect();
+    let founded: Vec<_> = cluster
+        .running()
+        .map(|(_, node)| node.overview().cluster_id)
+        .collect();
     assert!(founded[0].is_some());
     assert!(founded.iter().all(|id| *id == founded[0]), "{founded:?}");
     for (_, node) in cluster.running() {
@@ -51,15 +58,27 @@ async fn different_peer_lists_stop_both_nodes_and_the_message_names_both_lists()
     let all = cluster.peers();
     let two = all[..2].to_vec();
     cluster.try_start(0, two, Bootstrap::Auto).await.unwrap();
-    cluster.try_start(1, all.clone(), Bootstrap::Auto).await.unwrap();
+    cluster
+        .try_start(1, all.clone(), Bootstrap::Auto)
+        .await
+        .unwrap();
 
     for number in 0..2 {
         let failed = cluster.node(number).node.failed();
-        let error = tokio::time::timeout(Duration::from_secs(20), failed).await.unwrap();
+        let error = tokio::time::timeout(Duration::from_secs(20), failed)
+            .await
+            .unwrap();
         assert!(matches!(error, Error::PeerLists { .. }), "{error}");
         let message = error.to_string();
-        assert!(message.contains(&all[2].client), "the longer list: {message}");
-        assert_eq!(message.matches(&all[0].raft).count(), 2, "both lists: {message}");
+        assert!(
+            message.contains(&all[2].client),
+            "the longer list: {message}"
+        );
+        assert_eq!(
+            message.matches(&all[0].raft).count(),
+            2,
+            "both lists: {message}"
+        );
     }
     for (_, node) in cluster.running() {
         assert_eq!(node.overview().members, []);
@@ -70,13 +89,19 @@ async fn different_peer_lists_stop_both_nodes_and_the_message_names_both_lists()
 async fn a_list_without_this_node_is_a_settings_error() {
     let mut cluster = Cluster::places(2, Settings::default());
     let other = cluster.peers()[1..].to_vec();
-    let error = cluster.try_start(0, other, Bootstrap::Auto).await.unwrap_err();
+    let error = cluster
+        .try_start(0, other, Bootstrap::Auto)
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::Settings(_)), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_never_a_full_set_of_empty_disks_does_not_start_over() {
-    let never = Settings { bootstrap: Bootstrap::Never, ..Settings::default() };
+    let never = Settings {
+        bootstrap: Bootstrap::Never,
+        ..Settings::default()
+    };
     let mut cluster = Cluster::places(3, never);
     for number in 0..3 {
         cluster.start(number).await;
@@ -122,8 +147,14 @@ async fn a_founder_that_is_restarted_again_and_again_founds_once() {
     cluster.start(0).await;
     cluster.acquire("a").await;
     cluster.until_equal().await;
-    let founded: Vec<_> = cluster.running().map(|(_, node)| node.overview().cluster_id).collect();
-    assert!(founded[0].is_some() && founded.iter().all(|id| *id == founded[0]), "{founded:?}");
+    let founded: Vec<_> = cluster
+        .running()
+        .map(|(_, node)| node.overview().cluster_id)
+        .collect();
+    assert!(
+        founded[0].is_some() && founded.iter().all(|id| *id == founded[0]),
+        "{founded:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,15 +164,22 @@ async fn a_founder_whose_disk_is_lost_while_founding_is_superseded() {
     cluster.start(2).await;
     cluster.start(0).await;
     // Gone as soon as it has begun: it may have promises, a cluster id, even a log.
-    cluster.until("the founder has a cluster id", |cluster| cluster.node(0).overview().cluster_id).await;
+    cluster
+        .until("the founder has a cluster id", |cluster| {
+            cluster.node(0).overview().cluster_id
+        })
+        .await;
     drop(cluster.kill(0));
     cluster.lose_disk(0);
     cluster.start(0).await;
     cluster.acquire("a").await;
-    cluster.until("all three are voters of one cluster", |cluster| {
-        let first = cluster.node(0).overview().members;
-        let all = cluster.running().all(|(_, node)| node.overview().members == first);
-        (all && first.len() == 3 && first.iter().all(|member| member.voter)).then_some(())
-    })
-    .await;
+    cluster
+        .until("all three are voters of one cluster", |cluster| {
+            let first = cluster.node(0).overview().members;
+            let all = cluster
+                .running()
+                .all(|(_, node)| node.overview().members == first);
+            (all && first.len() == 3 && first.iter().all(|member| member.voter)).then_some(())
+        })
+        .await;
 }

@@ -3,5 +3,6 @@
 mod cluster;
 mod failover;
 mod founding;
+mod link;
 mod membership;
 mod serving;

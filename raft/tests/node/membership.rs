@@ -4,7 +4,11 @@ use crate::cluster::{Cluster, Settings};
 
 fn voters(cluster: &Cluster, number: usize) -> Vec<u64> {
     let members = cluster.node(number).overview().members;
-    members.iter().filter(|member| member.voter).map(|member| member.id).collect()
+    members
+        .iter()
+        .filter(|member| member.voter)
+        .map(|member| member.id)
+        .collect()
 }
 
 /// Kills a follower, takes its disk, and waits until the node that comes in its place is a voter.
@@ -18,13 +22,16 @@ async fn replace_follower(cluster: &mut Cluster) -> (usize, std::path::PathBuf) 
     let new = cluster.node(number).overview().node_id;
     assert_ne!(new, old);
     cluster
-        .until("the new id is a voter and the old one is gone, for all", |cluster| {
-            let all = cluster.running().all(|(other, _)| {
-                let voters = voters(cluster, other);
-                voters.len() == 3 && voters.contains(&new) && !voters.contains(&old)
-            });
-            all.then_some(())
-        })
+        .until(
+            "the new id is a voter and the old one is gone, for all",
+            |cluster| {
+                let all = cluster.running().all(|(other, _)| {
+                    let voters = voters(cluster, other);
+                    voters.len() == 3 && voters.contains(&new) && !voters.contains(&old)
+                });
+                all.then_some(())
+            },
+        )
         .await;
     (number, lost)
 }
@@ -41,7 +48,9 @@ async fn a_wiped_node_comes_back_under_a_new_id_and_is_a_voter() {
 
     // Its vote counts: with it and one more there is a quorum.
     let (leader, _) = cluster.until_serving().await;
-    let other = (0..3).find(|n| *n != leader && *n != number).unwrap_or(leader);
+    let other = (0..3)
+        .find(|n| *n != leader && *n != number)
+        .unwrap_or(leader);
     drop(cluster.kill(other));
     assert_eq!(cluster.acquire("next").await.token.0, 6);
 }
@@ -53,6 +62,8 @@ async fn a_replaced_node_that_comes_back_with_its_old_data_is_told_to_stop() {
     cluster.until_equal().await;
     let (number, lost) = replace_follower(&mut cluster).await;
 
+    let (leader, _) = cluster.until_serving().await;
+    let term = cluster.node(leader).status().term;
     drop(cluster.kill(number));
     cluster.places[number].data = lost;
     cluster.start(number).await;
@@ -60,8 +71,13 @@ async fn a_replaced_node_that_comes_back_with_its_old_data_is_told_to_stop() {
     let patience = cluster.settings.election_timeout() * 60;
     let error = tokio::time::timeout(patience, failed).await;
     let error = error.unwrap_or_else(|_| panic!("not refused\n{}", cluster.show()));
-    assert!(matches!(error, raft::node::Error::Replaced { .. }), "{error}");
+    assert!(
+        matches!(error, raft::node::Error::Replaced { .. }),
+        "{error}"
+    );
     assert_eq!(cluster.acquire("b").await.token.0, 2, "the others go on");
+    let (leader, _) = cluster.until_serving().await;
+    assert_eq!(cluster.node(leader).status().term, term, "and its votes moved nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,18 +110,79 @@ async fn a_new_address_becomes_a_learner_and_stays_one() {
     let founders = all[..3].to_vec();
     for number in 0..3 {
         let peers = founders.clone();
-        cluster.try_start(number, peers, Default::default()).await.unwrap();
+        cluster
+            .try_start(number, peers, Default::default())
+            .await
+            .unwrap();
     }
     cluster.acquire("a").await;
     cluster.try_start(3, all, Default::default()).await.unwrap();
     cluster.until_equal().await;
     let newcomer = cluster.node(3).overview();
     let members = cluster.node(0).overview().members;
-    let learners: Vec<u64> =
-        members.iter().filter(|member| !member.voter).map(|member| member.id).collect();
+    let learners: Vec<u64> = members
+        .iter()
+        .filter(|member| !member.voter)
+        .map(|member| member.id)
+        .collect();
     assert_eq!(learners, [newcomer.node_id]);
     assert_eq!(voters(&cluster, 0).len(), 3);
 
     // It follows the leader like everybody else, and knows who it is.
-    cluster.until("the learner names the leader", |c| c.node(3).status().leader).await;
+    cluster
+        .until("the learner names the leader", |c| {
+            c.node(3).status().leader
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_dies_during_a_replacement_leaves_it_to_the_next() {
+    let mut cluster = Cluster::started(3, Settings::default()).await;
+    cluster.acquire("a").await;
+    cluster.until_equal().await;
+    let (leader, _) = cluster.until_serving().await;
+    let number = (leader + 1) % 3;
+    let old = cluster.node(number).overview().node_id;
+    drop(cluster.kill(number));
+    cluster.lose_disk(number);
+    cluster.start(number).await;
+    let new = cluster.node(number).overview().node_id;
+
+    // Each leader dies as soon as it has gone one step further: with the newcomer as a learner,
+    // with both as voters, with the newcomer alone.
+    let step = |cluster: &Cluster, leader: usize| {
+        let members = cluster.node(leader).overview().members;
+        let voter = |id: u64| members.iter().any(|member| member.id == id && member.voter);
+        let known = members.iter().any(|member| member.id == new);
+        (known, voter(new), voter(old))
+    };
+    let mut seen = Vec::new();
+    loop {
+        let (leader, now) = cluster
+            .until("a leader goes one step further", |cluster| {
+                let (leader, _) = cluster.serving()?;
+                let now = step(cluster, leader);
+                (now.0 && !seen.contains(&now)).then_some((leader, now))
+            })
+            .await;
+        seen.push(now);
+        drop(cluster.kill(leader));
+        cluster.start(leader).await;
+        if now == (true, true, false) {
+            break;
+        }
+    }
+    println!("killed leaders at (known, voter, old one a voter) = {seen:?}");
+    cluster
+        .until("all agree on the final voters", |cluster| {
+            let all = cluster.running().all(|(other, _)| {
+                let voters = voters(cluster, other);
+                voters.len() == 3 && voters.contains(&new) && !voters.contains(&old)
+            });
+            all.then_some(())
+        })
+        .await;
+    assert_eq!(cluster.acquire("b").await.token.0, 2);
+    cluster.until_equal().await;
 }

@@ -20,7 +20,13 @@ async fn grants_survive_a_restart_of_all_nodes_at_once() {
     }
     assert_eq!(cluster.acquire("next").await.token.0, 11);
     let (number, _) = cluster.until_serving().await;
-    let held = cluster.node(number).activations().last().unwrap().held.len();
+    let held = cluster
+        .node(number)
+        .activations()
+        .last()
+        .unwrap()
+        .held
+        .len();
     assert_eq!(held, 10, "the desk is told of what was held before");
     cluster.until_equal().await;
 }
@@ -33,7 +39,10 @@ async fn followers_name_the_leader_and_the_leader_names_itself() {
     cluster
         .until("all name the leader", |cluster| {
             let named = |status: raft::Status| status.leader.is_some_and(|l| l.client == client);
-            cluster.running().all(|(_, node)| named(node.status())).then_some(())
+            cluster
+                .running()
+                .all(|(_, node)| named(node.status()))
+                .then_some(())
         })
         .await;
     for (other, node) in cluster.running() {
@@ -47,7 +56,9 @@ async fn a_lone_follower_stops_naming_the_dead_leader_within_two_election_timeou
     let (leader, _) = cluster.until_serving().await;
     let follower = (leader + 1) % 3;
     let other = (leader + 2) % 3;
-    cluster.until("it knows the leader", |c| c.node(follower).status().leader).await;
+    cluster
+        .until("it knows the leader", |c| c.node(follower).status().leader)
+        .await;
 
     let killed = Instant::now();
     drop(cluster.kill(other));
@@ -83,9 +94,14 @@ async fn a_leader_without_a_quorum_stops_serving_and_serves_again_in_the_same_te
                 c.node(leader).is_over(activity).then_some(())
             })
             .await;
-        assert!(cluster.node(leader).status().leading, "Raft has it as leader still");
+        assert!(
+            cluster.node(leader).status().leading,
+            "Raft has it as leader still"
+        );
         // What is proposed for the activity that is over does not reach the log.
-        let sequence = cluster.node(leader).propose(activity, acquire_command("late"));
+        let sequence = cluster
+            .node(leader)
+            .propose(activity, acquire_command("late"));
 
         for other in others {
             cluster.start(other).await;
@@ -107,7 +123,11 @@ async fn activities_of_a_node_only_grow_and_are_fed_in_order() {
     let mut cluster = Cluster::started(3, Settings::default()).await;
     for _ in 0..3 {
         let (leader, _) = cluster.until_serving().await;
-        assert!(cluster.node(leader).node.hand_over().await, "{}", cluster.show());
+        assert!(
+            cluster.node(leader).node.hand_over().await,
+            "{}",
+            cluster.show()
+        );
         // A node that handed over serves no more in this process.
         assert_eq!(cluster.node(leader).serving(), None);
         drop(cluster.kill(leader));
@@ -126,9 +146,15 @@ async fn a_leader_hands_over_in_less_than_an_election_timeout() {
     cluster.acquire("a").await;
     let (leader, activity) = cluster.until_serving().await;
     let before = Instant::now();
-    assert!(cluster.node(leader).node.hand_over().await, "{}", cluster.show());
+    assert!(
+        cluster.node(leader).node.hand_over().await,
+        "{}",
+        cluster.show()
+    );
     let (next, _) = cluster
-        .until("another node serves", |c| c.serving().filter(|(number, _)| *number != leader))
+        .until("another node serves", |c| {
+            c.serving().filter(|(number, _)| *number != leader)
+        })
         .await;
     let took = before.elapsed();
     println!("handed over in {took:?}");
@@ -167,7 +193,10 @@ async fn shutdown_lets_the_port_and_the_data_go() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_lags_behind_the_purged_log_gets_a_snapshot() {
-    let settings = Settings { snapshot_entries: 40, ..Settings::default() };
+    let settings = Settings {
+        snapshot_entries: 40,
+        ..Settings::default()
+    };
     let mut cluster = Cluster::started(3, settings).await;
     let (leader, _) = cluster.until_serving().await;
     let away = (leader + 1) % 3;
@@ -179,13 +208,19 @@ async fn a_node_that_lags_behind_the_purged_log_gets_a_snapshot() {
     let purged = cluster
         .until("the leader purges what the node that is away needs", |c| {
             let (leader, _) = c.serving()?;
-            c.node(leader).overview().purged.filter(|purged| *purged > 100)
+            c.node(leader)
+                .overview()
+                .purged
+                .filter(|purged| *purged > 100)
         })
         .await;
     cluster.start(away).await;
     cluster.until_equal().await;
     let overview = cluster.node(away).overview();
-    assert!(overview.snapshot >= Some(purged), "by snapshot: {overview:?}");
+    assert!(
+        overview.snapshot >= Some(purged),
+        "by snapshot: {overview:?}"
+    );
 
     // It starts from that snapshot and its log again.
     drop(cluster.kill(away));
