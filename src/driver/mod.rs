@@ -62,8 +62,12 @@ const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Commands in one batch: with the longest keys about 80 KB in the log.
 const BATCH_COMMANDS_MAX: usize = 512;
 
-/// Messages from sessions that are taken in before the desk proposes again.
-const MESSAGES_PER_ROUND_MAX: usize = 256;
+/// Messages from sessions that are taken in before the sessions are woken.
+const MESSAGES_PER_ROUND_MAX: usize = 64;
+
+/// Requests that are taken in before the desk proposes again. More at once would fill the lane of
+/// acquires although the lock table is idle.
+const REQUESTS_PER_PROPOSAL: usize = BATCH_COMMANDS_MAX;
 
 /// Messages of the apply stream that are taken in before the desk proposes again.
 const FEEDS_PER_ROUND_MAX: usize = 64;
@@ -113,6 +117,16 @@ pub(crate) enum Inbound {
         /// Grants that surely did not reach its client.
         undelivered: Vec<(Key, Token)>,
     },
+}
+
+impl Inbound {
+    /// How many requests it brings.
+    fn requests(&self) -> usize {
+        match self {
+            Self::Requests { requests, .. } => requests.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// What sessions hold of the driver. The driver ends when the last one is dropped.
@@ -333,7 +347,7 @@ impl Driver {
 
     /// Takes in all that is there, proposes, and wakes whoever got something.
     fn round(&mut self, wake: Wake, messages: &mut Vec<Inbound>) {
-        let now = self.clock.now();
+        let mut now = self.clock.now();
         let status = matches!(wake, Wake::Status) || self.status.has_changed();
         if let Wake::Feed(feed) = wake {
             self.take_feed(now, feed);
@@ -349,8 +363,15 @@ impl Driver {
                 self.handle(now, event);
             }
         }
+        let mut requests = 0;
         for message in messages.drain(..) {
+            requests += message.requests();
             self.take_message(now, message);
+            if requests >= REQUESTS_PER_PROPOSAL {
+                requests = 0;
+                self.propose();
+                now = self.clock.now();
+            }
         }
         if self.desk.wakeup().is_some_and(|at| at <= now) {
             self.handle(now, Event::Tick);
@@ -544,5 +565,135 @@ impl Driver {
 fn touch(seat: &mut Seat, session: SessionId, touched: &mut Vec<SessionId>) {
     if !std::mem::replace(&mut seat.touched, true) {
         touched.push(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use raft::clock::ManualClock;
+    use wire::{Acquire, Lease, Owner, Wait};
+
+    use super::*;
+
+    const SESSION: SessionId = SessionId(1);
+
+    fn limits() -> Limits {
+        Limits {
+            waiters_per_key_max: 10,
+            waiters_max: 10,
+            acquires_in_flight_max: 4096,
+        }
+    }
+
+    fn acquire(number: u64) -> Request {
+        Request::Acquire(Acquire {
+            wait: Wait(0),
+            lease: Lease::from_seconds(30).unwrap(),
+            owner: Owner(number),
+            key: number.to_string().parse().unwrap(),
+        })
+    }
+
+    fn replies(outbox: &Outbox) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        outbox.take(&mut cx, usize::MAX, |reply| replies.push(reply));
+        replies
+    }
+
+    #[tokio::test]
+    async fn a_crowd_that_comes_at_once_does_not_fill_the_lane_of_an_idle_table() {
+        let (front, _handle) = start(Backend::Single, limits(), Arc::new(ManualClock::default()));
+        let outbox = Arc::new(Outbox::default());
+        let opened = Inbound::Opened {
+            session: SESSION,
+            outbox: Arc::clone(&outbox),
+        };
+        front.inbound.try_send(opened).unwrap();
+        for message in 0..MESSAGES_PER_ROUND_MAX as u64 {
+            let requests = (message * 100..(message + 1) * 100).map(acquire).collect();
+            let requests = Inbound::Requests {
+                session: SESSION,
+                arrived: 0,
+                requests,
+            };
+            front.inbound.try_send(requests).unwrap();
+        }
+        let mut granted = 0;
+        while granted < 6400 {
+            tokio::task::yield_now().await;
+            for reply in replies(&outbox) {
+                assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
+                granted += 1;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_no_outbox_takes_is_given_back() {
+        let (front, _handle) = start(Backend::Single, limits(), Arc::new(ManualClock::default()));
+        let (closed, open) = (Arc::new(Outbox::default()), Arc::new(Outbox::default()));
+        closed.close();
+        for (session, outbox) in [(SessionId(1), &closed), (SessionId(2), &open)] {
+            let outbox = Arc::clone(outbox);
+            front
+                .inbound
+                .try_send(Inbound::Opened { session, outbox })
+                .unwrap();
+            let requests = Inbound::Requests {
+                session,
+                arrived: 0,
+                requests: vec![acquire(7)],
+            };
+            front.inbound.try_send(requests).unwrap();
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let replies = replies(&open);
+        assert!(
+            matches!(
+                replies[..],
+                [Reply::Granted {
+                    token: Token(2),
+                    ..
+                }]
+            ),
+            "{replies:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_release_of_a_session_that_was_told_to_close_frees_its_place() {
+        let (front, handle) = start(Backend::Single, limits(), Arc::new(ManualClock::default()));
+        let outbox = Arc::new(Outbox::default());
+        let opened = Inbound::Opened {
+            session: SESSION,
+            outbox,
+        };
+        front.inbound.try_send(opened).unwrap();
+        handle.quiesce().await;
+        handle.stop();
+        tokio::task::yield_now().await;
+        front.release_lane.try_acquire().unwrap().forget();
+        let release = Request::Release(wire::Release {
+            token: Token(1),
+            key: "job".parse().unwrap(),
+        });
+        let requests = Inbound::Requests {
+            session: SESSION,
+            arrived: 0,
+            requests: vec![release],
+        };
+        front.inbound.try_send(requests).unwrap();
+        let whole = u32::try_from(RELEASES_IN_FLIGHT_MAX).unwrap();
+        let lane = timeout(
+            Duration::from_secs(10),
+            front.release_lane.acquire_many(whole),
+        )
+        .await;
+        assert!(lane.is_ok_and(|permits| permits.is_ok()));
     }
 }

@@ -92,3 +92,111 @@ impl Output {
             .map(|(_, key, token)| (key, token))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, duplex};
+
+    use super::*;
+    use crate::server::transport::Counted;
+
+    fn grant(number: u64) -> Reply {
+        let key = format!("key-{number}").parse().unwrap();
+        Reply::Granted {
+            token: Token(number),
+            owner: wire::Owner(1),
+            key,
+        }
+    }
+
+    fn tokens(undelivered: impl Iterator<Item = (Key, Token)>) -> Vec<u64> {
+        undelivered.map(|(_, token)| token.0).collect()
+    }
+
+    /// Like TLS: accepts everything and never gets it flushed.
+    struct Hoard;
+
+    impl AsyncRead for Hoard {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Hoard {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl Transport for Hoard {
+        type Raw = Self;
+
+        const REACHES_WHEN_FLUSHED: bool = true;
+
+        fn bytes_taken(&self) -> u64 {
+            0
+        }
+
+        fn raw(&mut self) -> &mut Self {
+            self
+        }
+    }
+
+    /// Has three grants written and says how far that came.
+    fn write<T: Transport>(stream: &mut T) -> (Output, Poll<io::Result<()>>) {
+        let mut output = Output::default();
+        (1..=3).for_each(|number| output.add(grant(number)));
+        assert_eq!(output.replies(), 3);
+        let flushed = output.poll_flush(stream, &mut Context::from_waker(Waker::noop()));
+        (output, flushed)
+    }
+
+    #[tokio::test]
+    async fn on_a_plain_socket_a_grant_has_reached_the_client_with_its_last_byte() {
+        let frame_bytes = 1 + 16 + "key-1".len() + 1;
+        for (room, undelivered) in [
+            (frame_bytes - 1, vec![1, 2, 3]),
+            (frame_bytes, vec![2, 3]),
+            (2 * frame_bytes - 1, vec![2, 3]),
+            (3 * frame_bytes, vec![]),
+        ] {
+            let (server, _client) = duplex(room);
+            let (output, flushed) = write(&mut Counted::new(server));
+            assert_eq!(flushed.is_ready(), undelivered.is_empty());
+            let told = output.into_undelivered::<Counted<tokio::io::DuplexStream>>();
+            assert_eq!(tokens(told), undelivered);
+        }
+    }
+
+    #[test]
+    fn under_tls_no_grant_of_a_write_reaches_the_client_before_it_is_flushed() {
+        let (output, flushed) = write(&mut Hoard);
+        assert!(flushed.is_pending());
+        assert_eq!(tokens(output.into_undelivered::<Hoard>()), [1, 2, 3]);
+    }
+
+    #[test]
+    fn after_a_doubtful_failure_what_was_accepted_counts_as_read() {
+        let (mut output, _) = write(&mut Hoard);
+        output.assume_accepted_reached();
+        assert_eq!(tokens(output.into_undelivered::<Hoard>()), [0; 0]);
+    }
+}

@@ -354,3 +354,43 @@ async fn a_stop_does_not_wait_for_a_log_that_stands_still() {
     );
     drop(gate);
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_malformed_frame_answers_have_five_seconds() {
+    let (house, mut log) = node();
+    log.activate(1).await;
+    let mut peer = house.enter(WIDE).await;
+    peer.expect("Lown:1\n").await;
+    let start = Instant::now();
+    peer.send([acquire("job", 0, 30, 1), b"X".to_vec()].concat())
+        .await;
+    let batch = log.next().await;
+    peer.expect_last("Ebad_op\n").await;
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+
+    // The grant comes out for a session that is gone, so the next batch gives it back.
+    log.apply(batch).await;
+    let (activity, batch) = log.next().await;
+    assert_eq!(batch.commands.len(), 1);
+    log.apply((activity, batch)).await;
+    let mut other = house.enter(WIDE).await;
+    other.expect("Lown:1\n").await;
+    other.send(acquire("job", 0, 30, 2)).await;
+    let batch = log.next().await;
+    log.apply(batch).await;
+    other.expect(granted("job", 2, 2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_end_of_input_answers_have_five_seconds_as_well() {
+    let (house, mut log) = node();
+    log.activate(1).await;
+    let mut peer = house.enter(WIDE).await;
+    peer.expect("Lown:1\n").await;
+    let start = Instant::now();
+    peer.send(release("job", 1)).await;
+    let _lost = log.next().await;
+    peer.finish().await;
+    peer.expect_last("").await;
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+}
