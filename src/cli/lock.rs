@@ -51,7 +51,6 @@ pub struct LockArgs {
     /// How long the lock is held at most, in seconds
     #[arg(
         long,
-        env = "TICKETING_LEASE",
         value_name = "SECONDS",
         default_value_t = 30,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(wire::LEASE_SECONDS_MAX))
