@@ -45,10 +45,15 @@
 //!
 //! # What may take long
 //!
-//! Taking the image of a full table (65,536 keys) happens between two entries; encoding and
-//! writing it do not: they run on the blocking pool. The feed is bounded. When the desk does not
-//! keep up, applying waits for it: it is this process's own leader desk, and nothing else would slow
-//! down its proposals.
+//! Taking the image of a full table (65,536 keys) happens between two entries and takes about 10 ms
+//! of CPU; encoding (20 to 40 ms, 3 to 10 MB) and writing it do not hold up applying: they run on
+//! the blocking pool, and so does decoding a received one. The list of what is held, once for each
+//! activation, takes about 15 ms, and 65,536 leases that end at once take 40 ms: less than a
+//! heartbeat's interval each.
+//!
+//! The feed is bounded. When the desk does not keep up, applying waits for it: it is this
+//! process's own leader desk, and nothing else would slow down its proposals. So whoever holds the
+//! receiver must go on reading or drop it, also while the node is stopping.
 
 mod saved;
 mod speaker;

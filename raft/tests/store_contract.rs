@@ -22,13 +22,14 @@ impl StoreBuilder<TypeConfig, LogStore<TypeConfig>, StateMachine, TempDir> for O
     async fn build(
         &self,
     ) -> Result<(TempDir, LogStore<TypeConfig>, StateMachine), StorageError<TypeConfig>> {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let options = Options {
             segment_bytes: SEGMENT_BYTES,
             ..Options::default()
         };
-        let storage = Storage::open(directory.path(), options).unwrap();
-        let log = storage.log_store().unwrap();
+        let storage =
+            Storage::open(directory.path(), options).expect("an empty directory can be opened");
+        let log = storage.log_store().expect("an empty log can be opened");
         let (machine, ..) =
             StateMachine::new(ORIGIN, Arc::new(MonotonicClock), storage.snapshots());
         Ok((directory, log, machine))

@@ -223,6 +223,13 @@ async fn nothing_is_told_of_another_term_or_after_another_activation() {
         3,
         "all were applied nevertheless"
     );
+
+    process.activate(5, OTHER, 2).await;
+    process.batch(5, 40, Vec::new()).await;
+    assert!(
+        process.told_nothing(),
+        "another process serves, even in the same term"
+    );
 }
 
 #[tokio::test]
