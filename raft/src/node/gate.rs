@@ -77,20 +77,11 @@ impl Gate {
         storage: &Storage,
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        state.members = committed.union(&effective).copied().collect();
-        let gone: Vec<u64> = state
-            .committed
-            .difference(&state.members)
-            .copied()
-            .collect();
-        // An id counts as removed only by a committed membership: one that is merely proposed may
-        // still be taken back.
-        state.committed = committed;
-        if gone.is_empty() {
-            return Ok(());
+        if state.update(committed, effective) {
+            state.store(storage)
+        } else {
+            Ok(())
         }
-        state.remember(gone);
-        state.store(storage)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
