@@ -5,4 +5,5 @@ mod crowds;
 mod observer;
 mod properties;
 mod scripts;
+mod strangers;
 mod world;
