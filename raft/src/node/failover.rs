@@ -25,7 +25,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use openraft::raft::TransferLeaderRequest;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::RaftHandle;
 use super::control::{Answer, Request};
@@ -47,10 +47,15 @@ const ASK_PAUSE: Duration = Duration::from_millis(5);
 /// Head start of each voter over the next one in order of id.
 const RANK_PAUSE: Duration = Duration::from_millis(15);
 
-/// How often an election is asked for, and how long each may take before the next.
-const ELECTIONS_MAX: u32 = 12;
+/// How often an election is asked for, and how long each may take before the next: doubled each
+/// time. A vote has to be on two disks before it counts, and on a slow disk an election that is
+/// started over every few milliseconds never ends.
+const ELECTIONS_MAX: u32 = 6;
 const ELECTION_PAUSE: Duration = Duration::from_millis(12);
 const ELECTION_RANK_PAUSE: Duration = Duration::from_millis(7);
+
+/// How often this node looks whether an election is over.
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 /// How often to wait for another candidate to finish, and how long.
 const CANDIDATE_WAITS_MAX: u32 = 3;
@@ -144,7 +149,9 @@ impl Watch {
 
         // 5. Voters with smaller ids go first.
         let rank = quorum::rank(&standing.configs, own, lost);
-        sleep(RANK_PAUSE * rank).await;
+        if rank > 0 {
+            sleep(RANK_PAUSE * rank).await;
+        }
 
         // 6.
         self.elect(v, rank).await?;
@@ -225,22 +232,37 @@ impl Watch {
     /// Asks for elections until somebody leads in v's place.
     async fn elect(&self, v: Vote, rank: u32) -> Result<(), Stopped> {
         let own = *self.raft.node_id();
+        let mut pause = ELECTION_PAUSE + ELECTION_RANK_PAUSE * rank;
         let mut candidate_waits = 0;
         for _ in 0..ELECTIONS_MAX {
-            let vote = self.standing().await?.vote;
-            if vote.is_committed() && vote != v {
-                return Ok(());
-            }
-            let others = !vote.is_committed() && vote.leader_id().voted_for != own;
-            if others && candidate_waits < CANDIDATE_WAITS_MAX {
+            let mut vote = self.vote().await?;
+            while stands(&vote) && vote.leader_id().voted_for != own {
+                if candidate_waits == CANDIDATE_WAITS_MAX {
+                    break;
+                }
                 candidate_waits += 1;
                 sleep(CANDIDATE_PAUSE).await;
-                continue;
+                vote = self.vote().await?;
+            }
+            if leads_after(&vote, &v) {
+                return Ok(());
             }
             self.raft.trigger().elect(true).await.map_err(|_| Stopped)?;
-            sleep(ELECTION_PAUSE + ELECTION_RANK_PAUSE * rank).await;
+            let over = Instant::now() + pause;
+            while Instant::now() < over {
+                sleep(LOOK_PAUSE).await;
+                if leads_after(&self.vote().await?, &v) {
+                    return Ok(());
+                }
+            }
+            pause *= 2;
         }
         Ok(())
+    }
+
+    async fn vote(&self) -> Result<Vote, Stopped> {
+        let vote = self.raft.with_raft_state(|state| *state.vote_ref()).await;
+        vote.map_err(|_| Stopped)
     }
 
     async fn standing(&self) -> Result<Standing, Stopped> {
@@ -257,6 +279,16 @@ impl Watch {
         });
         standing.await.map_err(|_| Stopped)
     }
+}
+
+/// True if no quorum has granted this vote yet.
+fn stands(vote: &Vote) -> bool {
+    !vote.is_committed()
+}
+
+/// True if a quorum has granted this vote, and it is not v.
+fn leads_after(vote: &Vote, v: &Vote) -> bool {
+    vote.is_committed() && vote != v
 }
 
 /// Raft has stopped.
