@@ -79,6 +79,9 @@ impl Span {
     fn settle_attempt(&mut self, key: Key, sessions: &mut Sessions) -> Option<(Command, Asked)> {
         let state = self.keys.get_mut(&key)?;
         state.attempt_pending = false;
+        if std::mem::take(&mut state.place_kept) {
+            self.admission.acquires.leave();
+        }
         let Some(waiter) = state.next() else {
             // Everybody went, or the first goes as the next of a release in this very batch.
             self.keys.tidy(&key);

@@ -35,6 +35,9 @@ pub(super) struct KeyState {
     pub(super) under_way: Option<WaiterId>,
     /// The next batches will ask for whoever is first then.
     pub(super) attempt_pending: bool,
+    /// The pending attempt has kept the place of an acquire that went before it was taken. So
+    /// whoever comes and goes can't add to what is pending more than the gate of acquires admits.
+    pub(super) place_kept: bool,
 }
 
 impl KeyState {
@@ -91,7 +94,7 @@ impl Keys {
     pub(super) fn hold(&mut self, key: &Key, grant: Grant) -> bool {
         let held = &mut self.entry(key).held;
         match *held {
-            Some(known) if known.grant == grant => return false,
+            Some(known) if known.grant == grant => false,
             before => {
                 *held = Some(Held {
                     grant,

@@ -132,6 +132,7 @@ impl Span {
         let state = self.keys.entry(&waiter.asker.key);
         state.queue.remove(&id);
         match waiter.place {
+            Place::InFlight if !waiter.proposed && !state.place_kept => state.place_kept = true,
             Place::InFlight => self.admission.acquires.leave(),
             Place::Queued => {
                 state.queued -= 1;

@@ -55,7 +55,7 @@ fn check_queues(span: &Span, keys: &[Key]) {
 /// Every acquire holds its place, every place has its acquire.
 fn check_places(span: &Span, keys: &[Key]) {
     let states = keys.iter().filter_map(|key| span.keys.get(key));
-    let (mut queued, mut in_flight, mut under_way) = (0, tries(span).count(), 0);
+    let (mut queued, mut in_flight, mut under_way, mut kept) = (0, 0, 0, 0);
     for state in states {
         let places = state.queue.iter().map(|id| span.waiters.get(*id).place);
         let queued_here = places.filter(|place| *place == Place::Queued).count();
@@ -63,10 +63,13 @@ fn check_places(span: &Span, keys: &[Key]) {
         queued += queued_here;
         in_flight += state.queue.len() - queued_here;
         under_way += usize::from(state.under_way.is_some());
+        kept += usize::from(state.place_kept);
+        assert!(state.attempt_pending || !state.place_kept);
     }
     assert_eq!(span.admission.waiters.used(), queued);
-    assert_eq!(span.admission.acquires.used(), in_flight);
-    let waiters = queued + in_flight - tries(span).count();
+    let places = in_flight + kept + tries(span).count();
+    assert_eq!(span.admission.acquires.used(), places);
+    let waiters = queued + in_flight;
     assert_eq!(span.waiters.len(), (waiters, waiters - under_way));
     assert_eq!(waiters_proposed(span).count(), under_way);
 }

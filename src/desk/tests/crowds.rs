@@ -61,13 +61,9 @@ fn five_thousand_waiters_vanish_and_leave_nothing() {
     assert_eq!(world.desk.counts().waiters, 0);
     let span = world.desk.span.as_ref().expect("it serves");
     assert_eq!(span.waiters.len(), (0, 0));
-    assert!(
-        span.keys
-            .get(&"job".parse::<Key>().unwrap())
-            .unwrap()
-            .queue
-            .is_empty()
-    );
+    let job: Key = "job".parse().expect("a key");
+    let state = span.keys.get(&job).expect("it is held");
+    assert!(state.queue.is_empty());
 }
 
 #[test]
@@ -118,4 +114,18 @@ fn a_crowd_of_tries_leaves_no_memory_behind() {
     consistency::check_empty(&world);
     let span = world.desk.span.as_ref().expect("it serves");
     assert!(span.pending.capacity() <= 2_048);
+}
+
+#[test]
+fn coming_and_going_adds_nothing_to_what_is_pending() {
+    let mut world = crowded(ROOMY);
+    for session in 0..20_000 {
+        world.handle(Event::Opened(SessionId(session)));
+        world.handle(acquire(session, &format!("{session}"), 5));
+        world.handle(Event::Closed(SessionId(session)));
+    }
+    let counts = world.desk.counts();
+    assert!(counts.pending <= ROOMY.acquires_in_flight_max, "{counts:?}");
+    assert!(world.take(512).is_none());
+    consistency::check_empty(&world);
 }
