@@ -26,6 +26,8 @@ mod queue;
 mod record;
 mod recovery;
 mod segment;
+#[cfg(test)]
+mod simulation;
 mod watermark;
 mod writer;
 

@@ -37,10 +37,18 @@ impl Fixture {
         let closed = TempDir::new().unwrap();
         let mut model = Model::open(closed.path());
         model.live_a_little().await;
+        // To the beginning of a segment, so that what follows is in one.
+        let mut next = 122;
+        let segment = end(closed.path()).0;
+        while end(closed.path()).0 == segment {
+            model.append(3, next..next + 1).await;
+            next += 1;
+        }
         let earlier = TempDir::new().unwrap();
         model::copy(closed.path(), earlier.path());
         model.vote(machine::vote(4, 2)).await;
-        model.append(4, 120..123).await;
+        model.append(4, next..next + 1).await;
+        model.append(4, next + 1..next + 4).await;
         model.put(b"newest");
         let killed = TempDir::new().unwrap();
         model::copy(closed.path(), killed.path());
@@ -52,16 +60,9 @@ impl Fixture {
         }
     }
 
-    /// Where the records end: the segment and the offset, from the newer slot of the watermark.
+    /// Where the records end.
     fn end(&self) -> (String, u64) {
-        let file = File::open(self.killed.path().join("wal/watermark")).unwrap();
-        let slots = [0, 4096].map(|offset| {
-            let mut slot = [[0; 8]; 3];
-            file.read_exact_at(slot.as_flattened_mut(), offset).unwrap();
-            slot.map(u64::from_le_bytes)
-        });
-        let [_, segment, offset] = slots.into_iter().max().unwrap();
-        (format!("wal/{segment:016x}.log"), offset)
+        end(self.killed.path())
     }
 
     /// Segments that have records, oldest first.
@@ -116,6 +117,18 @@ impl Fixture {
         let found = found.unwrap_or_else(|error| panic!("{name}: opened, then {error}"));
         assert_eq!(found, self.acknowledged, "{name}");
     }
+}
+
+/// Where the records end: the segment and the offset, from the newer slot of the watermark.
+fn end(dir: &Path) -> (String, u64) {
+    let file = File::open(dir.join("wal/watermark")).unwrap();
+    let slots = [0, 4096].map(|offset| {
+        let mut slot = [[0; 8]; 3];
+        file.read_exact_at(slot.as_flattened_mut(), offset).unwrap();
+        slot.map(u64::from_le_bytes)
+    });
+    let [_, segment, offset] = slots.into_iter().max().unwrap();
+    (format!("wal/{segment:016x}.log"), offset)
 }
 
 fn write(path: &Path, offset: u64, bytes: &[u8]) {
@@ -358,6 +371,37 @@ async fn an_older_copy_of_a_part_is_refused() {
             restore(dir, "wal/watermark")
         })
         .await;
+}
+
+#[tokio::test]
+async fn what_a_later_record_proves_is_refused_without_the_watermark() {
+    let fixture = Fixture::new().await;
+    let (segment, end) = fixture.end();
+    let (earlier_segment, earlier_end) = self::end(fixture.earlier.path());
+    assert_eq!(segment, earlier_segment, "both ends must be in one segment");
+    let vote_record_bytes = 280;
+    // As after a power cut, the watermark is of before the last vote. The last write is the one of
+    // three entries; it proves the entry before it, and nothing proves it.
+    let old_watermark = |dir: &Path| {
+        fs::copy(
+            fixture.earlier.path().join("wal/watermark"),
+            dir.join("wal/watermark"),
+        )
+        .unwrap();
+    };
+    for offset in [earlier_end, earlier_end + vote_record_bytes] {
+        fixture
+            .check(
+                &format!("a proven record at byte {offset}"),
+                Expected::Refuses,
+                |dir| {
+                    old_watermark(dir);
+                    write(&dir.join(&segment), offset + 9, &[0x55]);
+                },
+            )
+            .await;
+    }
+    assert!(earlier_end + vote_record_bytes < end);
 }
 
 #[tokio::test]

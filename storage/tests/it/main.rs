@@ -7,4 +7,5 @@ mod damage;
 mod machine;
 mod model;
 mod random;
+mod sled_files;
 mod syscalls;

@@ -100,7 +100,7 @@ impl Model {
         self.append(2, 100..110).await;
         self.vote(machine::vote(3, 2)).await;
         self.put(b"new");
-        for index in 110..120 {
+        for index in 110..122 {
             self.append(3, index..index + 1).await;
         }
     }
