@@ -100,7 +100,14 @@ impl Dispatcher {
         }
         let (rejected, waits) = {
             let mut state = self.state();
-            (state.place(call, Instant::now()), !state.waiting.is_empty())
+            let rejected = if state.waiting.is_empty() {
+                state.place(call, Instant::now())
+            } else {
+                // Those that came before go first.
+                state.waiting.push_back(call);
+                None
+            };
+            (rejected, !state.waiting.is_empty())
         };
         if waits {
             self.stirred.notify_one();

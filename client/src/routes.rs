@@ -20,8 +20,8 @@ use crate::call::Call;
 /// How long a new connection may stay silent before it is tried without knowing who leads.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// The same in a cluster, which is known to name its leaders.
-const SILENCE_IN_CLUSTER: Duration = Duration::from_secs(1);
+/// The same in a cluster, whose nodes speak as soon as they know a leader: longer than an election.
+const SILENCE_IN_CLUSTER: Duration = Duration::from_secs(3);
 
 /// What a session is told.
 pub(crate) enum Command {
@@ -56,8 +56,16 @@ enum State {
 struct Up {
     session: UnboundedSender<Command>,
     since: Instant,
-    /// The node named a leader at a configured address.
-    named: bool,
+    said: Said,
+}
+
+/// What a node said of the leader.
+#[derive(Clone, Copy)]
+enum Said {
+    Nothing,
+    /// One that is not configured; it may be a configured one, or itself, by another name.
+    Stranger,
+    Known,
 }
 
 /// Where a call can go.
@@ -112,7 +120,7 @@ impl Routes {
         self.states[index] = State::Up(Up {
             session,
             since: now,
-            named: false,
+            said: Said::Nothing,
         });
     }
 
@@ -133,9 +141,14 @@ impl Routes {
             .iter()
             .position(|configured| configured == address);
         if let State::Up(up) = &mut self.states[from] {
-            up.named = leader.is_some();
+            up.said = if leader.is_some() {
+                Said::Known
+            } else {
+                Said::Stranger
+            };
         }
         let leader = leader?;
+        self.served = None;
         if self.leader == Some(leader) {
             return None;
         }
@@ -154,7 +167,7 @@ impl Routes {
 
     /// The session there got an answer from the lock table.
     pub(crate) fn served(&mut self, index: usize) {
-        if matches!(self.states[index], State::Up(_)) {
+        if self.leader.is_none() && matches!(self.states[index], State::Up(_)) {
             self.served = Some(index);
         }
     }
@@ -179,27 +192,22 @@ impl Routes {
         if let Some(index) = self.leader.or(self.served) {
             return Ok(index);
         }
-        let silence = if self.cluster {
-            SILENCE_IN_CLUSTER
-        } else {
-            SILENCE
-        };
         let mut first = None;
         for offset in 0..self.states.len() {
             let index = (self.next + offset) % self.states.len();
-            if let State::Up(Up {
-                since,
-                named: false,
-                ..
-            }) = &self.states[index]
-            {
-                let from = *since + silence;
-                if from <= now {
-                    self.next = index;
-                    return Ok(index);
-                }
-                first = Some(first.map_or(from, |first: Instant| first.min(from)));
+            let State::Up(up) = &self.states[index] else {
+                continue;
+            };
+            let from = match up.said {
+                Said::Nothing if self.cluster => up.since + SILENCE_IN_CLUSTER,
+                Said::Nothing | Said::Stranger => up.since + SILENCE,
+                Said::Known => continue,
+            };
+            if from <= now {
+                self.next = index;
+                return Ok(index);
             }
+            first = Some(first.map_or(from, |first: Instant| first.min(from)));
         }
         Err(first)
     }
@@ -294,8 +302,8 @@ mod tests {
         f.up(0);
         f.up(1);
         assert_eq!(f.routes.named(0, "evil:1"), None);
-        assert_eq!(f.choice(0), Err("wait until 1000".into()));
-        assert_eq!(f.choice(1000), Ok(0), "it may know itself by another name");
+        assert_eq!(f.choice(0), Err("wait until 50".into()));
+        assert_eq!(f.choice(50), Ok(0), "it may know itself by another name");
     }
 
     #[test]
@@ -308,6 +316,20 @@ mod tests {
         f.routes.served(1);
         f.up(0);
         assert_eq!(f.choice(2000), Ok(1));
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_not_tried_while_it_looks_for_a_leader() {
+        let mut f = Fixture::new(2);
+        f.up(0);
+        f.up(1);
+        f.routes.named(0, "a:1");
+        f.routes.served(0);
+        f.routes.down(0, Down::Unreachable);
+        f.up(0);
+        assert_eq!(f.choice(2999), Err("wait until 3000".into()));
+        f.routes.named(1, "b:1");
+        assert_eq!(f.choice(0), Ok(1));
     }
 
     #[test]
