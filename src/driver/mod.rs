@@ -11,7 +11,7 @@
 //! # Rounds
 //!
 //! The task sleeps until something is there, takes in all that is there (bounded), lets the desk
-//! handle it, proposes while fewer than [`BATCHES_IN_FLIGHT_MAX`] batches are under way, and wakes
+//! handle it, proposes while fewer than `BATCHES_IN_FLIGHT_MAX` batches are under way, and wakes
 //! the sessions that got replies, each once. So batches grow by themselves with the load: what comes
 //! in while the batches under way are being synced goes into the next one. No timer delays
 //! anything, since tokio's timers have a millisecond's grain; they only wake the task for waits and
@@ -30,7 +30,7 @@
 //!   it over next; no batch is handed over twice.
 //! - *No grant is lost on the way out.* A grant that an outbox does not take any more goes back to
 //!   the desk as undelivered. One that a session took but could not write comes back with
-//!   [`Inbound::Gone`].
+//!   `Inbound::Gone`.
 //! - *Nothing blocks.* Outboxes and the proposer never wait, so sessions may wait for this task.
 
 mod backend;
