@@ -163,7 +163,11 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         if path.is_dir() {
             copy(&path, &target);
         } else {
-            std::fs::copy(&path, &target).unwrap();
+            match std::fs::copy(&path, &target) {
+                // The background thread has just given a prepared segment its name.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }
