@@ -75,12 +75,12 @@ impl Decoder {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Where the next read goes: some free space behind what has arrived. A buffer that is full
-    /// doubles, so its size stays proportional to the bytes received.
+    /// Where the next read goes: free space behind what has arrived, about as much as a read wants.
+    /// A buffer that is full doubles, so its size stays proportional to the bytes received.
     pub(crate) fn space(&mut self) -> &mut BytesMut {
-        if self.buffer.capacity() - self.buffer.len() < LENGTH_BYTES {
-            self.buffer
-                .reserve(READ_BYTES.min(self.frame_bytes_max + LENGTH_BYTES));
+        let wanted = READ_BYTES.min(self.frame_bytes_max + LENGTH_BYTES);
+        if self.buffer.capacity() - self.buffer.len() < wanted / 2 {
+            self.buffer.reserve(wanted);
         }
         &mut self.buffer
     }

@@ -122,8 +122,11 @@ where
             meta: begin.meta,
             snapshot: data,
         };
-        let installed = raft.install_full_snapshot(begin.vote, snapshot).await;
-        let installed = installed.map(Some).map_err(|_| Denied::Stopped);
+        let installing = async {
+            let installed = raft.install_full_snapshot(begin.vote, snapshot).await;
+            Ok(installed.map(Some).map_err(|_| Denied::Stopped))
+        };
+        let installed = within(INSTALL_DEADLINE, installing).await?;
         answer::<ChunkAnswer>(connection, Kind::SnapshotChunk, installed).await?;
     }
     Ok(())

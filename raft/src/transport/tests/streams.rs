@@ -146,6 +146,47 @@ async fn requests_go_out_before_earlier_ones_are_answered() {
 }
 
 #[tokio::test]
+async fn answers_come_in_the_order_of_their_requests_whatever_is_ready_first() {
+    let follower = node(FOLLOWER, false).await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let dialled = network
+        .dialer()
+        .dial(&follower.bare.address, Lane::Raft, Some(FOLLOWER))
+        .await;
+    let mut connection = dialled.unwrap();
+    // A pre-vote is answered at once; an append and a vote wait for the log.
+    let kinds = [
+        Kind::Append,
+        Kind::PreVote,
+        Kind::Vote,
+        Kind::PreVote,
+        Kind::Append,
+    ]
+    .repeat(5);
+    for kind in &kinds {
+        let vote = leader_vote(LEADER);
+        let append = AppendRef {
+            vote: &vote,
+            prev_log_id: None,
+            leader_commit: &None,
+            entries: &[],
+        };
+        let candidacy = VoteRequest::<TypeConfig>::new(Vote::new(9, LEADER), None);
+        let queued = connection.queue(|out| match kind {
+            Kind::Append => wire::encode(Kind::Append, &append, out),
+            kind => wire::encode(*kind, &candidacy, out),
+        });
+        queued.unwrap();
+    }
+    connection.send_raw(&[]).await;
+    for kind in kinds {
+        let frame = connection.expect().await.unwrap();
+        assert_eq!(wire::split(&frame).unwrap().0, kind);
+    }
+    follower.stop().await;
+}
+
+#[tokio::test]
 async fn a_large_request_is_divided_and_taken_whole() {
     let follower = node(FOLLOWER, false).await;
     let network = PeerNetwork::new(identity(LEADER));
@@ -392,21 +433,26 @@ async fn a_silent_peer_is_given_up_in_time_and_its_connection_after_a_few_heartb
 
 #[tokio::test]
 async fn a_late_answer_is_not_taken_for_the_next_one() {
+    use openraft::raft::AppendEntriesResponse::{HigherVote, Success};
     let (listener, address) = acceptor().await;
     let network = PeerNetwork::new(identity(LEADER));
     let (late, wait) = tokio::sync::oneshot::channel::<()>();
     let peer_side = async {
-        use openraft::raft::AppendEntriesResponse::{HigherVote, Success};
         let mut connection = accept(&listener).await;
+        let fresh: wire::Answer<_> = Ok(Success::<TypeConfig>);
+        let stale: wire::Answer<_> = Ok(HigherVote::<TypeConfig>(Vote::new(99, 9)));
+        connection.expect().await.unwrap();
+        connection
+            .send(|out| wire::encode(Kind::Append, &fresh, out))
+            .await
+            .unwrap();
         connection.expect().await.unwrap();
         wait.await.unwrap();
-        let stale: wire::Answer<_> = Ok(HigherVote::<TypeConfig>(Vote::new(99, 9)));
         connection
             .send(|out| wire::encode(Kind::Append, &stale, out))
             .await
             .unwrap();
         connection.expect().await.unwrap();
-        let fresh: wire::Answer<_> = Ok(Success::<TypeConfig>);
         connection
             .send(|out| wire::encode(Kind::Append, &fresh, out))
             .await
@@ -418,20 +464,50 @@ async fn a_late_answer_is_not_taken_for_the_next_one() {
             .clone()
             .new_heartbeat_client(FOLLOWER, &peer(&address))
             .await;
-        let mut unanswered = beat(&mut client, Duration::from_millis(200)).await;
-        while matches!(&unanswered, Err(RPCError::Unreachable(e)) if client_is_dialling(e)) {
-            unanswered = beat(&mut client, Duration::from_millis(200)).await;
-        }
-        assert!(unanswered.is_err());
+        beat(&mut client, option().hard_ttl()).await.unwrap();
+        let unanswered = beat(&mut client, Duration::from_millis(100)).await;
+        assert!(
+            matches!(unanswered, Err(RPCError::Unreachable(_))),
+            "{unanswered:?}"
+        );
         late.send(()).unwrap();
         beat(&mut client, option().hard_ttl()).await.unwrap();
     };
     tokio::join!(peer_side, leader);
 }
 
-/// Whether an error is about the connection that does not exist yet.
-fn client_is_dialling(error: &openraft::errors::Unreachable<TypeConfig>) -> bool {
-    error.to_string().contains("cannot connect")
+#[tokio::test]
+async fn a_dial_longer_than_a_heartbeat_is_finished_for_a_later_one() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let (given_up, wait) = tokio::sync::oneshot::channel::<()>();
+    let peer_side = async {
+        let stream = listener.accept().await.unwrap().0;
+        wait.await.unwrap();
+        let mut connection = Connection::new(stream).unwrap();
+        handshake::accept(&mut connection, &identity(FOLLOWER), || true, || Ok(()))
+            .await
+            .unwrap();
+        let answer: wire::Answer<_> =
+            Ok(openraft::raft::AppendEntriesResponse::<TypeConfig>::Success);
+        connection.expect().await.unwrap();
+        connection
+            .send(|out| wire::encode(Kind::Append, &answer, out))
+            .await
+            .unwrap();
+        connection
+    };
+    let leader = async {
+        let mut client = network
+            .clone()
+            .new_heartbeat_client(FOLLOWER, &peer(&address))
+            .await;
+        let early = beat(&mut client, Duration::from_millis(50)).await;
+        assert!(matches!(early, Err(RPCError::Unreachable(_))), "{early:?}");
+        given_up.send(()).unwrap();
+        beat(&mut client, option().hard_ttl()).await.unwrap();
+    };
+    tokio::join!(peer_side, leader);
 }
 
 #[tokio::test]
