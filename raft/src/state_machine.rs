@@ -116,6 +116,9 @@ pub struct Progress {
     pub tokens_granted: u64,
     /// Equal on two nodes with the same `last_applied`, or one of them has diverged.
     pub state_hash: u64,
+    /// Why this replica cannot go on: an entry that it could not apply. What openraft reports may be
+    /// only a consequence of it.
+    pub fault: Option<String>,
 }
 
 impl StateMachine {
@@ -202,6 +205,7 @@ impl StateMachine {
             active_keys: self.table.active_keys(),
             tokens_granted: self.table.tokens_granted(),
             state_hash: self.table.state_hash(),
+            fault: None,
         });
     }
 
@@ -230,7 +234,12 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
-            if let Some(message) = self.apply_entry(entry)? {
+            let message = self.apply_entry(entry);
+            if let Err(error) = &message {
+                self.progress
+                    .send_modify(|progress| progress.fault = Some(error.to_string()));
+            }
+            if let Some(message) = message? {
                 // Nobody receives any more when the process is about to stop; the replica goes on.
                 let _ = self.feed.send(message).await;
             }

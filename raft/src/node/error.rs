@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::type_config::Peer;
+
 /// The reason for which a node cannot start or cannot go on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -44,6 +46,27 @@ pub enum Error {
         own: u128,
         /// The peer's cluster id.
         other: u128,
+    },
+    /// Most of the peers belong to another cluster than this node's data.
+    #[error(
+        "this node's data belongs to cluster {own:032x}, and most nodes in CLUSTER_PEERS belong to \
+         another cluster: it has the wrong data directory or the wrong CLUSTER_PEERS"
+    )]
+    OtherCluster {
+        /// This node's cluster id.
+        own: u128,
+    },
+    /// The members know this node under another address, and would never reach it here.
+    #[error(
+        "this data directory belongs to the node at {}={}, but this node is {}={}: it has the \
+         wrong data directory or the wrong address",
+        .known.client, .known.raft, .own.client, .own.raft
+    )]
+    Misplaced {
+        /// The addresses that this node was started with.
+        own: Peer,
+        /// Its addresses in the membership.
+        known: Peer,
     },
     /// This node was replaced by another one; its id is never admitted again.
     #[error(

@@ -10,6 +10,9 @@
 //!   both: the old id silent for [`SILENT_TIMEOUTS`] election timeouts, and dialling the address
 //!   reaches the new id.
 //! - *A replaced node comes back with its old data.* Once a voter and no member any more: refused.
+//! - *A data directory at the wrong place.* The members dial a node where the membership has it, so
+//!   one that was started under another address would be alone for good; and one whose peers are
+//!   another cluster's would be as well. Both stop with a line that says so.
 //! - *The leader dies between two steps.* Each step looks only at the membership as it is, so the
 //!   next leader goes on from there; a membership that was left joint is finished by
 //!   [`finish_joint`].
@@ -28,6 +31,7 @@ use super::control::{Answer, Identity, JoinAnswer, Request};
 use super::founding::{ANSWER_TIMEOUT, identity_at};
 use super::local::Local;
 use super::{Error, founding};
+use crate::transport::{self, Refusal};
 use crate::type_config::{Peer, TypeConfig};
 
 /// For how many election timeouts a voter must have been silent before it may be replaced.
@@ -56,6 +60,9 @@ pub(super) async fn belong(local: &Local) -> Error {
     let mut pause = ASK_PAUSE;
     let mut said = "";
     loop {
+        if let Some(error) = misplaced(local) {
+            return error;
+        }
         let step = if is_settled_voter(local) {
             pause = ASK_PAUSE;
             stay(local).await
@@ -106,6 +113,17 @@ fn is_settled_voter(local: &Local) -> bool {
         .any(|id| id == local.id)
 }
 
+/// An error if the members know this node under another address than it was started with.
+fn misplaced(local: &Local) -> Option<Error> {
+    let metrics = local.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let known = metrics.membership_config.membership().get_node(&local.id)?;
+    (*known != local.own).then(|| Error::Misplaced {
+        own: local.own.clone(),
+        known: known.clone(),
+    })
+}
+
 /// True while nothing makes this node doubt that it belongs: it leads, or knows a leader.
 fn hears_leader(local: &Local) -> bool {
     local.board.status().borrow().leader.is_some()
@@ -149,6 +167,7 @@ async fn ask_to_join(local: &Local) -> Result<&'static str, Error> {
     addresses.retain(|address| *address != local.own.raft);
     let mut asked = BTreeSet::new();
     let mut why = "no leader answers";
+    let mut strangers = 0;
     while let Some(address) = addresses.pop() {
         if !asked.insert(address.clone()) {
             continue;
@@ -157,6 +176,12 @@ async fn ask_to_join(local: &Local) -> Result<&'static str, Error> {
             .dialer
             .control(&address, request.clone(), ANSWER_TIMEOUT)
             .await;
+        if matches!(
+            answer,
+            Err(transport::Error::Refused(Refusal::OtherCluster))
+        ) {
+            strangers += 1;
+        }
         let answer = answer.ok().and_then(|bytes| Answer::decode(&bytes));
         match answer {
             Some(Answer::Join(JoinAnswer::NotLeader(leader))) => {
@@ -178,6 +203,12 @@ async fn ask_to_join(local: &Local) -> Result<&'static str, Error> {
             }
             _ => {}
         }
+    }
+    // One stranger has the wrong data itself. When most are strangers, this node has.
+    if 2 * strangers > local.peers.len() {
+        return Err(Error::OtherCluster {
+            own: local.identity.cluster_id().unwrap_or_default(),
+        });
     }
     Ok(why)
 }

@@ -208,7 +208,11 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
         failure: failure_sender,
     };
     tokio::spawn(watch_storage(Arc::clone(&local), alarm.clone()));
-    tokio::spawn(watch_membership(Arc::clone(&local), alarm.clone()));
+    tokio::spawn(watch_membership(
+        Arc::clone(&local),
+        progress.clone(),
+        alarm.clone(),
+    ));
     tokio::spawn(async move { alarm.raise(membership::belong(&local).await) });
 
     let parts = Parts {
@@ -262,7 +266,7 @@ async fn watch_storage(local: Arc<Local>, alarm: Alarm) {
 
 /// Follows the membership: keeps the gate true to it and finishes what an earlier leader began.
 /// Reports the end of Raft.
-async fn watch_membership(local: Arc<Local>, alarm: Alarm) {
+async fn watch_membership(local: Arc<Local>, progress: watch::Receiver<Progress>, alarm: Alarm) {
     let mut server = local.raft.server_metrics();
     loop {
         let (committed, effective) = {
@@ -284,6 +288,10 @@ async fn watch_membership(local: Arc<Local>, alarm: Alarm) {
             Ok(Ok(())) | Err(_) => {}
             Ok(Err(_)) => break,
         }
+    }
+    if let Some(fault) = progress.borrow().fault.clone() {
+        alarm.raise(Error::Consensus(fault));
+        return;
     }
     let end = local.raft.metrics().borrow_watched().running_state.clone();
     match end {

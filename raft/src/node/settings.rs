@@ -39,10 +39,6 @@ pub const BATCH_BYTES_MAX: usize = 192 * 1024;
 /// their own; a stalled transfer holds up nobody but the node that waits for it.
 const SNAPSHOT_MS_MAX: u64 = 60_000;
 
-/// Waits between attempts to reach a peer that cannot be reached. A restarted process listens again
-/// after some 100 ms; openraft's own 200 ms to 1 s would be added to each failover.
-const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
-
 /// openraft's settings for this node's.
 pub(super) fn raft_config(config: &super::Config) -> Result<RaftConfig, Error> {
     let kept = config.snapshot_entries / KEPT_DIVISOR;
@@ -62,7 +58,6 @@ pub(super) fn raft_config(config: &super::Config) -> Result<RaftConfig, Error> {
         // A restarted leader would otherwise lead on in its old term with its old first entry, and
         // "an entry of this term that this process proposed" would not mean what it has to mean.
         enable_leader_restore: Some(false),
-        backoff: BACKOFF.into(),
         ..RaftConfig::default()
     }
     .validate()

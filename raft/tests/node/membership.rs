@@ -77,7 +77,11 @@ async fn a_replaced_node_that_comes_back_with_its_old_data_is_told_to_stop() {
     );
     assert_eq!(cluster.acquire("b").await.token.0, 2, "the others go on");
     let (leader, _) = cluster.until_serving().await;
-    assert_eq!(cluster.node(leader).status().term, term, "and its votes moved nothing");
+    assert_eq!(
+        cluster.node(leader).status().term,
+        term,
+        "and its votes moved nothing"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
