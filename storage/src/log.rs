@@ -493,7 +493,7 @@ where
 }
 
 /// True if `next` may not follow `current`: it is less, or for another candidate of the same term.
-fn goes_back<V: RaftVote>(current: &V, next: &V) -> bool {
+pub(crate) fn goes_back<V: RaftVote>(current: &V, next: &V) -> bool {
     !matches!(
         RaftVote::partial_cmp(next, current),
         Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Greater)

@@ -1,7 +1,7 @@
 //! In-memory twin of the log store, for tests and simulation.
 //!
 //! It keeps the same contract as [`LogStore`](crate::LogStore) towards openraft (a hole in the log is
-//! an error, appended entries are readable at once, callbacks run in order) and forgets everything
+//! an error, so is a vote that goes back, appended entries are readable at once, callbacks run in order) and forgets everything
 //! when the last handle goes. A simulated restart keeps the handle.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::alias::{EntryOf, LogIdOf, VoteOf};
 use openraft::{LogState, OptionalSend, RaftLogReader, RaftTypeConfig};
 
-use crate::log::bounds;
+use crate::log::{bounds, goes_back};
 use crate::snapshots::Snapshots;
 
 /// A log and vote that live in memory; handles share them.
@@ -115,7 +115,18 @@ where
     }
 
     async fn save_vote(&mut self, vote: &VoteOf<C>) -> io::Result<()> {
-        self.lock().vote = Some(vote.clone());
+        let mut log = self.lock();
+        if log
+            .vote
+            .as_ref()
+            .is_some_and(|current| goes_back(current, vote))
+        {
+            return Err(io::Error::other(format!(
+                "vote {vote} after {:?}",
+                log.vote
+            )));
+        }
+        log.vote = Some(vote.clone());
         Ok(())
     }
 

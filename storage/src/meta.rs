@@ -97,8 +97,10 @@ pub(crate) struct Meta {
     chunks: sled::Tree,
     /// sled's file, to sync it.
     file: File,
-    /// `None` until the first record is written.
-    record: Mutex<Option<Record>>,
+    /// The durable record; `None` until the first one is written.
+    record: Mutex<Option<Arc<Record>>>,
+    /// Held while the record is changed, which takes as long as its sync.
+    writing: Mutex<()>,
     watermark: OnceLock<Arc<Mutex<Watermark>>>,
     failure: Failure,
 }
@@ -120,35 +122,33 @@ impl Meta {
             db,
             chunks,
             file,
-            record: Mutex::new(record),
+            record: Mutex::new(record.map(Arc::new)),
+            writing: Mutex::new(()),
             watermark: OnceLock::new(),
             failure,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Record>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Record>>> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record, if there is one.
-    pub(crate) fn record(&self) -> Option<Record> {
+    /// The record as it is durable, if there is one. Does not wait for writes.
+    pub(crate) fn record(&self) -> Option<Arc<Record>> {
         self.lock().clone()
     }
 
     /// Writes the first record.
     pub(crate) fn create(&self, node_id: u64, store: u128) -> Result<(), Error> {
-        self.store(
-            &mut self.lock(),
-            Record {
-                generation: 1,
-                node_id,
-                store,
-                cluster_id: None,
-                vote: None,
-                snapshot: None,
-                values: BTreeMap::new(),
-            },
-        )
+        self.store(Record {
+            generation: 1,
+            node_id,
+            store,
+            cluster_id: None,
+            vote: None,
+            snapshot: None,
+            values: BTreeMap::new(),
+        })
     }
 
     /// Compares the record with the watermark, and keeps the watermark up to date from now on.
@@ -170,38 +170,41 @@ impl Meta {
             .map_err(|error| Error::io("note a write to", &self.path, error))
     }
 
-    /// Changes the record. When it returns, the change is durable; after an error it is unknown whether
-    /// it is, and the store has failed.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Record)) -> Result<(), Error> {
-        let mut current = self.lock();
-        let mut record = current
-            .clone()
+    /// Changes the record, or leaves it if `change` refuses. When it returns, the change is durable;
+    /// after another error it is unknown whether it is, and the store has failed.
+    pub(crate) fn change(
+        &self,
+        change: impl FnOnce(&mut Record) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self
+            .record()
             .expect("the first record is written at the start");
-        change(&mut record);
+        let mut record = Record::clone(&record);
+        change(&mut record)?;
         record.generation += 1;
-        self.store(&mut current, record)
+        self.store(record)
     }
 
     /// Stores a named value. All of them may have [`VALUES_BYTES_MAX`] bytes.
     pub(crate) fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        let bytes = |(name, value): (&String, &Vec<u8>)| name.len() + value.len();
-        let others = self.lock().as_ref().map_or(0, |record| {
-            record
-                .values
-                .iter()
-                .filter(|(other, _)| *other != name)
-                .map(bytes)
-                .sum::<usize>()
-        });
-        if others + name.len() + value.len() > VALUES_BYTES_MAX {
-            return Err(Error::Refused(format!("the value {name:?} is too much")));
-        }
         self.change(|record| {
             record.values.insert(name.to_owned(), value.to_owned());
+            let bytes: usize = record
+                .values
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum();
+            if bytes > VALUES_BYTES_MAX {
+                return Err(Error::Refused(format!(
+                    "{bytes} bytes of values, with {name:?}"
+                )));
+            }
+            Ok(())
         })
     }
 
-    fn store(&self, current: &mut Option<Record>, record: Record) -> Result<(), Error> {
+    fn store(&self, record: Record) -> Result<(), Error> {
         let mut bytes = codec::encode(&record).expect("a record is plain data");
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         assert!(
@@ -211,7 +214,7 @@ impl Meta {
         self.write(|| self.db.insert(RECORD_KEY, bytes.as_slice()).map(|_| ()))?;
         self.note(record.generation)
             .map_err(|error| self.fail(Error::io("note a write to", &self.path, error)))?;
-        *current = Some(record);
+        *self.lock() = Some(Arc::new(record));
         Ok(())
     }
 

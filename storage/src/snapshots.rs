@@ -107,7 +107,10 @@ fn save(store: &Meta, meta: &[u8], data: &[u8]) -> Result<(), Error> {
         bytes: data.len() as u64,
         checksum: crc32fast::hash(data),
     };
-    store.change(|record| record.snapshot = Some(snapshot))?;
+    store.change(|record| {
+        record.snapshot = Some(snapshot);
+        Ok(())
+    })?;
     remove_chunks(store, 0..=before)
 }
 
@@ -132,7 +135,7 @@ fn load(store: &Meta) -> Result<Option<Stored>, Error> {
 }
 
 fn current(store: &Meta) -> Option<SnapshotRecord> {
-    store.record().and_then(|record| record.snapshot)
+    store.record().and_then(|record| record.snapshot.clone())
 }
 
 /// Chunks are sorted by snapshot, then by position.

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::log::State;
-use crate::meta::Meta;
+use crate::meta::{Meta, Record};
 use crate::vote_copy::VoteCopy;
 use crate::wal::disk::Directory;
 use crate::wal::{self, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Wal};
@@ -89,8 +89,8 @@ impl Inner {
 
 fn snapshot_number(meta: &Meta) -> u64 {
     meta.record()
-        .and_then(|record| record.snapshot)
-        .map_or(0, |snapshot| snapshot.number)
+        .and_then(|record| record.snapshot.as_ref().map(|snapshot| snapshot.number))
+        .unwrap_or(0)
 }
 
 impl Storage {
@@ -147,18 +147,22 @@ impl Storage {
 
     /// Stores the cluster id durably. Refused if another one is stored. Blocks on the disk.
     pub fn set_cluster_id(&self, id: u128) -> Result<(), Error> {
-        match self.cluster_id() {
-            Some(current) if current == id => Ok(()),
-            Some(current) => Err(Error::Refused(format!(
-                "cluster id {id:032x}, this is {current:032x}"
-            ))),
-            None => self.0.meta.change(|record| record.cluster_id = Some(id)),
+        if self.cluster_id() == Some(id) {
+            return Ok(());
         }
+        self.0
+            .meta
+            .change(|record| match record.cluster_id.replace(id) {
+                None => Ok(()),
+                Some(other) => Err(Error::Refused(format!(
+                    "cluster id {id:032x} for a node of cluster {other:032x}"
+                ))),
+            })
     }
 
     /// A small durable value, by its name.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.record().values.remove(name))
+        Ok(self.record().values.get(name).cloned())
     }
 
     /// Stores a small value durably, replacing the one before. All of them together may have 16 KiB,
@@ -205,7 +209,7 @@ impl Storage {
         self.0.failure.subscribe()
     }
 
-    fn record(&self) -> crate::meta::Record {
+    fn record(&self) -> Arc<Record> {
         self.0
             .meta
             .record()
@@ -247,8 +251,8 @@ fn check_together(wal: &Wal, meta: &Meta, wal_path: &Path, sled_path: &Path) -> 
     let vote = recovered.vote.as_ref().map_or(0, |vote| vote.number);
     let copied = meta
         .record()
-        .and_then(|record| record.vote)
-        .map_or(0, |vote| vote.number);
+        .and_then(|record| record.vote.as_ref().map(|vote| vote.number))
+        .unwrap_or(0);
     if copied > vote {
         let what = format!("the newest vote is number {vote}, but number {copied} was durable");
         return Err(Error::corrupted(wal_path, what));

@@ -84,8 +84,12 @@ impl Shared {
                 }
             };
             drop(work);
+            let copied = meta.change(|record| {
+                record.vote = Some(vote);
+                Ok(())
+            });
             // An error has failed the store already: a sync failed.
-            if meta.change(|record| record.vote = Some(vote)).is_err() {
+            if copied.is_err() {
                 return;
             }
         }

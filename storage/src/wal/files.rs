@@ -163,6 +163,10 @@ impl Shared {
                 let spare = work.spare.take();
                 drop(work);
                 let ready = self.prepare(number, spare).transpose();
+                if let Some(Err(error)) = &ready {
+                    // Not a failure of the store yet: it is tried again when the segment is needed.
+                    tracing::warn!(%error, "cannot prepare the next log segment");
+                }
                 work = self.lock();
                 work.ready = ready;
                 work.wanted = None;

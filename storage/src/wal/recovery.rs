@@ -6,7 +6,7 @@
 //! refusing after every crash would be useless. So the log is cut only where nothing proves that more
 //! had been durable. Proofs are:
 //!
-//! 1. the [watermark](super::watermark): it covers all that was acknowledged before a crash of the
+//! 1. the [`watermark`]: it covers all that was acknowledged before a crash of the
 //!    process, and after a power cut what was acknowledged when it last reached the disk by itself;
 //! 2. a later record of the same segment that says `synced` beyond the gap: each write tells how far
 //!    the write before it had come, so after a power cut everything but the last write is proven;
@@ -89,7 +89,8 @@ pub(crate) fn is_used(disk: &dyn Disk) -> io::Result<bool> {
     for number in disk.list()?.iter().filter_map(|name| segment::number(name)) {
         let beginning = read_beginning(disk, &segment::name(number))?;
         let head_bytes = Head::parse(&beginning, number).map_or(0, |(_, _, bytes)| bytes);
-        if number > 1 || beginning[head_bytes..].iter().any(|byte| *byte != 0) {
+        let later = number > 1 && head_bytes > 0;
+        if later || beginning[head_bytes..].iter().any(|byte| *byte != 0) {
             return Ok(true);
         }
     }

@@ -13,7 +13,6 @@ use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use openraft::vote::RaftLeaderId;
 use storage::Storage;
-use tempfile::TempDir;
 
 use crate::child::{self, say};
 use crate::machine::{self, Config, Log, log_id};
@@ -29,7 +28,7 @@ const SNAPSHOT_ENTRIES: u64 = 50;
 
 #[test]
 fn nothing_acknowledged_is_missing_after_a_kill() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();

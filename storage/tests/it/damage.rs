@@ -34,7 +34,7 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Fixture {
-        let closed = TempDir::new().unwrap();
+        let closed = machine::fast_directory();
         let mut model = Model::open(closed.path());
         model.live_a_little().await;
         // To the beginning of a segment, so that what follows is in one.
@@ -44,13 +44,13 @@ impl Fixture {
             model.append(3, next..next + 1).await;
             next += 1;
         }
-        let earlier = TempDir::new().unwrap();
+        let earlier = machine::fast_directory();
         model::copy(closed.path(), earlier.path());
         model.vote(machine::vote(4, 2)).await;
         model.append(4, next..next + 1).await;
         model.append(4, next + 1..next + 4).await;
         model.put(b"newest");
-        let killed = TempDir::new().unwrap();
+        let killed = machine::fast_directory();
         model::copy(closed.path(), killed.path());
         Fixture {
             killed,
@@ -86,7 +86,7 @@ impl Fixture {
         expected: Expected,
         damage: impl FnOnce(&Path),
     ) {
-        let copy = TempDir::new().unwrap();
+        let copy = machine::fast_directory();
         model::copy(original.path(), copy.path());
         damage(copy.path());
         let opened = catch_unwind(AssertUnwindSafe(|| machine::open(copy.path())));
@@ -427,7 +427,7 @@ async fn half_a_directory_is_refused() {
             })
             .await;
     }
-    let other = TempDir::new().unwrap();
+    let other = machine::fast_directory();
     drop(machine::open(other.path()).unwrap());
     for part in ["wal", "sled"] {
         fixture

@@ -19,6 +19,7 @@ use openraft::vote::{RaftLeaderId, RaftVote};
 use openraft::{LogId, OptionalSend};
 use serde::{Deserialize, Serialize};
 use storage::{LogStore, Options, Snapshots, Storage, codec};
+use tempfile::TempDir;
 
 openraft::declare_raft_types!(
     pub(crate) Config:
@@ -55,6 +56,13 @@ pub(crate) fn options() -> Options {
 
 pub(crate) fn open(dir: &Path) -> Result<Storage, storage::Error> {
     Storage::open(dir, options())
+}
+
+/// A directory in memory where there is one: for tests that are not about syncs, and want many rounds.
+pub(crate) fn fast_directory() -> TempDir {
+    TempDir::new_in("/dev/shm")
+        .or_else(|_| TempDir::new())
+        .unwrap()
 }
 
 pub(crate) fn log_id(term: u64, index: u64) -> LogIdOf<Config> {

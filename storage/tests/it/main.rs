@@ -1,5 +1,7 @@
 //! The store as its users see it: on a real disk, through openraft's traits.
 
+#![allow(clippy::unwrap_used, reason = "in a test, that is a failed assertion")]
+
 mod child;
 mod contract;
 mod crash;
@@ -8,4 +10,5 @@ mod machine;
 mod model;
 mod random;
 mod sled_files;
+mod store;
 mod syscalls;
