@@ -34,10 +34,12 @@
 //! - *Nothing blocks.* Outboxes and the proposer never wait, so sessions may wait for this task.
 
 mod backend;
+mod front;
+mod handle;
 mod node;
 mod outbox;
+mod seats;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,15 +47,18 @@ use raft::clock::Clock;
 use raft::lock::LockTable;
 use raft::{Activity, Feed};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
-use wire::{Key, Reason, Reply, Request, Token};
+use tokio::time::Instant;
+use wire::{Key, Request, Token};
 
 use crate::desk::{Desk, Effect, Event, Leadership, Limits, SessionId};
 use crate::timer::LazyTimer;
 
 pub use backend::{Backend, Cluster, Propose, SINGLE_ACTIVE_KEYS_MAX};
+pub(crate) use front::{Front, Inbound};
+pub(crate) use handle::Handle;
+use handle::{Phase, QUIESCE};
 pub(crate) use outbox::{Contents, Outbox};
+use seats::Seats;
 
 /// Batches that are proposed and not applied yet. Enough to keep network, disk and state machine
 /// busy at the same time; more would only make batches smaller.
@@ -78,119 +83,8 @@ const INBOUND_MAX: usize = 1024;
 /// Releases in flight in all sessions together (PROTOCOL section 7).
 pub(crate) const RELEASES_IN_FLIGHT_MAX: usize = 512;
 
-/// How long a stop waits for batches under way, so that their requests still get an answer.
-const QUIESCE: Duration = Duration::from_secs(1);
-
 /// The longest sleep; a wake-up too many costs nothing.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
-
-/// What a session tells the driver.
-#[derive(Debug)]
-pub(crate) enum Inbound {
-    /// It is through its handshake.
-    Opened {
-        /// Its name from here on.
-        session: SessionId,
-        /// Where its replies go.
-        outbox: Arc<Outbox>,
-    },
-    /// What one read brought, in order. Each release has taken its place in the lane.
-    Requests {
-        /// Whose.
-        session: SessionId,
-        /// When it was read: monotonic nanoseconds.
-        arrived: u64,
-        /// At least one.
-        requests: Vec<Request>,
-    },
-    /// No more requests will come; see [`Event::InputEnded`].
-    Ended {
-        /// Whose.
-        session: SessionId,
-        /// What to say last.
-        last: Option<Reason>,
-    },
-    /// It is closed. Its last message.
-    Gone {
-        /// Whose.
-        session: SessionId,
-        /// Grants that surely did not reach its client.
-        undelivered: Vec<(Key, Token)>,
-    },
-}
-
-impl Inbound {
-    /// How many requests it brings.
-    fn requests(&self) -> usize {
-        match self {
-            Self::Requests { requests, .. } => requests.len(),
-            _ => 0,
-        }
-    }
-}
-
-/// What sessions hold of the driver. The driver ends when the last one is dropped.
-#[derive(Clone)]
-pub(crate) struct Front {
-    /// Takes messages; full means: wait.
-    pub(crate) inbound: mpsc::Sender<Inbound>,
-    /// A session takes a permit for each release and forgets it; the driver puts it back when the
-    /// release is settled.
-    pub(crate) release_lane: Arc<Semaphore>,
-    /// Tells when requests arrived.
-    pub(crate) clock: Arc<dyn Clock>,
-}
-
-/// How far the process has come on its way out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    Serving,
-    /// Nothing is proposed any more.
-    Quiescing,
-    /// Every session is refused, answered and closed once nothing is under way.
-    Stopping,
-}
-
-/// The running driver.
-pub(crate) struct Handle {
-    phase: watch::Sender<Phase>,
-    quiet: watch::Receiver<bool>,
-    task: JoinHandle<()>,
-}
-
-impl Handle {
-    /// Has nothing more proposed, and waits (bounded) until nothing is under way. Nobody's request is
-    /// then indeterminate: it is answered, or can be refused.
-    pub(crate) async fn quiesce(&self) {
-        self.advance(Phase::Quiescing);
-        let mut quiet = self.quiet.clone();
-        // Without an answer in time the rest ends as indeterminate. With an error the task is over.
-        let _ = timeout(QUIESCE, quiet.wait_for(|quiet| *quiet)).await;
-    }
-
-    /// Has every session answered and closed, after [`quiesce`](Self::quiesce).
-    pub(crate) fn stop(&self) {
-        self.advance(Phase::Stopping);
-    }
-
-    /// Waits for the end: after a stop, when the last session is gone.
-    pub(crate) async fn ended(&mut self) {
-        if let Err(error) = (&mut self.task).await
-            && error.is_panic()
-        {
-            tracing::error!("the desk's task failed: {error}");
-        }
-    }
-
-    /// Ends the task without waiting for anybody.
-    pub(crate) fn abort(&self) {
-        self.task.abort();
-    }
-
-    fn advance(&self, to: Phase) {
-        self.phase.send_modify(|phase| *phase = to.max(*phase));
-    }
-}
 
 /// Starts the task.
 pub(crate) fn start(backend: Backend, limits: Limits, clock: Arc<dyn Clock>) -> (Front, Handle) {
@@ -212,21 +106,8 @@ pub(crate) fn start(backend: Backend, limits: Limits, clock: Arc<dyn Clock>) -> 
             release_lane,
             clock,
         },
-        Handle {
-            phase,
-            quiet: quiets,
-            task,
-        },
+        Handle::new(phase, quiets, task),
     )
-}
-
-/// Where a session's replies go.
-struct Seat {
-    outbox: Arc<Outbox>,
-    /// It got something in this round and is to be woken.
-    touched: bool,
-    /// It was told to close: the desk does not know it any more.
-    ended: bool,
 }
 
 struct Driver {
@@ -236,15 +117,13 @@ struct Driver {
     feed: node::ApplyStream,
     status: node::StatusWatch,
     release_lane: Arc<Semaphore>,
-    seats: BTreeMap<SessionId, Seat>,
+    seats: Seats,
     phase: Phase,
     /// The sessions were told to close; newcomers are told so at once.
     stopped: bool,
     quiet: watch::Sender<bool>,
     /// What is being performed; kept for its room.
     effects: Vec<Effect>,
-    /// Sessions to wake at the end of the round.
-    touched: Vec<SessionId>,
     /// Grants that no outbox took.
     undelivered: Vec<(Key, Token)>,
 }
@@ -293,12 +172,11 @@ impl Driver {
             feed: node::ApplyStream::new(feed),
             status: node::StatusWatch::new(status, own),
             release_lane,
-            seats: BTreeMap::new(),
+            seats: Seats::default(),
             phase: Phase::Serving,
             stopped: false,
             quiet,
             effects: Vec::new(),
-            touched: Vec::new(),
             undelivered: Vec::new(),
         };
         if single {
@@ -377,7 +255,7 @@ impl Driver {
             self.handle(now, Event::Tick);
         }
         self.propose();
-        self.wake_touched();
+        self.seats.wake_touched();
     }
 
     fn take_feed(&mut self, now: u64, feed: Option<Feed>) {
@@ -397,17 +275,10 @@ impl Driver {
     fn take_message(&mut self, now: u64, message: Inbound) {
         match message {
             Inbound::Opened { session, outbox } => {
-                self.seats.insert(
-                    session,
-                    Seat {
-                        outbox,
-                        touched: false,
-                        ended: false,
-                    },
-                );
+                self.seats.open(session, outbox);
                 self.handle(now, Event::Opened(session));
                 if self.stopped {
-                    self.end(session, None);
+                    self.seats.end(session, None);
                 }
             }
             Inbound::Requests {
@@ -424,7 +295,7 @@ impl Driver {
                 session,
                 undelivered,
             } => {
-                self.seats.remove(&session);
+                self.seats.remove(session);
                 self.handle(now, Event::Closed(session));
                 for (key, token) in undelivered {
                     self.handle(now, Event::Undelivered { key, token });
@@ -442,7 +313,7 @@ impl Driver {
     ) {
         // A session that was told to close gets no answers, so nothing is done for it either; only
         // its releases' places in the lane come back.
-        if self.seats.get(&session).is_none_or(|seat| seat.ended) {
+        if !self.seats.is_served(session) {
             let release = |request: &&Request| matches!(request, Request::Release(_));
             self.release_lane
                 .add_permits(requests.iter().filter(release).count());
@@ -478,36 +349,16 @@ impl Driver {
         let mut settled = 0;
         for effect in effects.drain(..) {
             match effect {
-                Effect::Reply(session, reply) => self.say(session, reply),
-                Effect::Finish(session, last) => self.end(session, last),
-                Effect::Close(session) => self.end(session, None),
+                Effect::Reply(session, reply) => {
+                    self.undelivered.extend(self.seats.say(session, reply));
+                }
+                Effect::Finish(session, last) => self.seats.end(session, last),
+                Effect::Close(session) => self.seats.end(session, None),
                 Effect::ReleaseSettled => settled += 1,
             }
         }
         self.release_lane.add_permits(settled);
         self.effects = effects;
-    }
-
-    fn say(&mut self, session: SessionId, reply: Reply) {
-        let refused = match self.seats.get_mut(&session) {
-            Some(seat) => {
-                let refused = seat.outbox.push(reply).err();
-                touch(seat, session, &mut self.touched);
-                refused
-            }
-            None => Some(reply),
-        };
-        if let Some(Reply::Granted { token, key, .. }) = refused {
-            self.undelivered.push((key, token));
-        }
-    }
-
-    fn end(&mut self, session: SessionId, last: Option<Reply>) {
-        if let Some(seat) = self.seats.get_mut(&session) {
-            seat.outbox.finish(last);
-            seat.ended = true;
-            touch(seat, session, &mut self.touched);
-        }
     }
 
     fn propose(&mut self) {
@@ -534,20 +385,8 @@ impl Driver {
         if self.phase == Phase::Stopping && !self.stopped {
             self.stopped = true;
             self.handle(self.clock.now(), Event::Stopping);
-            let sessions: Vec<SessionId> = self.seats.keys().copied().collect();
-            for session in sessions {
-                self.end(session, None);
-            }
-            self.wake_touched();
-        }
-    }
-
-    fn wake_touched(&mut self) {
-        for session in self.touched.drain(..) {
-            if let Some(seat) = self.seats.get_mut(&session) {
-                seat.touched = false;
-                seat.outbox.wake();
-            }
+            self.seats.end_all();
+            self.seats.wake_touched();
         }
     }
 
@@ -562,18 +401,13 @@ impl Driver {
     }
 }
 
-fn touch(seat: &mut Seat, session: SessionId, touched: &mut Vec<SessionId>) {
-    if !std::mem::replace(&mut seat.touched, true) {
-        touched.push(session);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Waker};
 
     use raft::clock::ManualClock;
-    use wire::{Acquire, Lease, Owner, Wait};
+    use tokio::time::timeout;
+    use wire::{Acquire, Lease, Owner, Reply, Wait};
 
     use super::*;
 

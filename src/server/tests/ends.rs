@@ -109,12 +109,13 @@ async fn input_after_the_end_is_discarded_and_the_last_reply_arrives() {
 async fn grants_that_a_client_does_not_take_are_released() {
     let house = House::single();
     let mut deaf = house.enter(NARROW).await;
+    let keys: Vec<String> = (0..300).map(|number| format!("key-{number:03}")).collect();
+    let frames: Vec<u8> = keys
+        .iter()
+        .flat_map(|key| acquire(key, 0, 250, 1))
+        .collect();
     // Its first grants fit into the pipe, the rest does not.
-    let keys: Vec<String> = (0..400).map(|number| format!("key-{number:03}")).collect();
-    for key in &keys[..300] {
-        deaf.send(acquire(key, 0, 250, 1)).await;
-        run_dry().await;
-    }
+    deaf.send(frames).await;
     let start = Instant::now();
     while house.counters().slow.get() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -123,7 +124,7 @@ async fn grants_that_a_client_does_not_take_are_released() {
     let mut other = house.enter(WIDE).await;
     other.settle().await;
     let mut free = 0;
-    for key in &keys[..300] {
+    for key in &keys {
         other.send(acquire(key, 0, 30, 2)).await;
         free += usize::from(other.take(1).await[0] == b'A');
         other.take(if free > 0 { 24 } else { 16 }).await;
