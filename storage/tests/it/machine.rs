@@ -71,12 +71,8 @@ pub(crate) fn log_id(term: u64, index: u64) -> LogIdOf<Config> {
 
 /// An entry whose content is made from its index.
 pub(crate) fn entry(term: u64, index: u64, bytes: usize) -> Entry {
-    let pattern = index
-        .to_le_bytes()
-        .into_iter()
-        .cycle()
-        .take(bytes)
-        .collect::<Vec<_>>();
+    let mut pattern = index.to_le_bytes().repeat(bytes.div_ceil(8));
+    pattern.truncate(bytes);
     Entry::new_normal(log_id(term, index), Payload(pattern.into()))
 }
 

@@ -7,14 +7,13 @@ use openraft::storage::{IOFlushed, RaftLogStorage, RaftStateMachine};
 use openraft::vote::RaftVote;
 use openraft::{RaftLogReader, StorageHelper};
 use storage::{Error, Options, Storage, memory};
-use tempfile::TempDir;
 
 use crate::machine::{self, Config, Log, Machine, append, entry, log_id};
 use crate::model::{self, Model};
 
 #[tokio::test]
 async fn a_reopened_store_has_everything_time_and_again() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let mut model = Model::open(dir.path());
     model.live_a_little().await;
     let mut acknowledged = model.acknowledged.clone();
@@ -32,7 +31,7 @@ async fn a_reopened_store_has_everything_time_and_again() {
 
 #[tokio::test]
 async fn the_node_id_is_random_and_stays() {
-    let (dir, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (dir, other) = (machine::fast_directory(), machine::fast_directory());
     let id = machine::open(dir.path()).unwrap().node_id();
     assert_eq!(machine::open(dir.path()).unwrap().node_id(), id);
     assert_ne!(machine::open(other.path()).unwrap().node_id(), id);
@@ -40,7 +39,7 @@ async fn the_node_id_is_random_and_stays() {
 
 #[tokio::test]
 async fn the_cluster_id_is_set_once() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let storage = machine::open(dir.path()).unwrap();
     assert_eq!(storage.cluster_id(), None);
     storage.set_cluster_id(7).unwrap();
@@ -53,7 +52,7 @@ async fn the_cluster_id_is_set_once() {
 #[tokio::test]
 async fn a_store_is_empty_until_it_has_a_vote_an_entry_or_a_snapshot() {
     let is_empty_after = async |what: &str| {
-        let dir = TempDir::new().unwrap();
+        let dir = machine::fast_directory();
         let mut model = Model::open(dir.path());
         assert!(model.storage.is_empty());
         match what {
@@ -101,7 +100,7 @@ async fn a_vote_does_not_go_back_on_disk_or_in_memory() {
         let found = log.get_log_reader().await.read_vote().await.unwrap();
         assert_eq!(found, Some(machine::vote(6, 1)));
     }
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     check(
         machine::open(dir.path())
             .unwrap()
@@ -114,7 +113,7 @@ async fn a_vote_does_not_go_back_on_disk_or_in_memory() {
 
 #[tokio::test]
 async fn a_hole_is_refused_and_changes_nothing() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let mut model = Model::open(dir.path());
     model.append(1, 0..3).await;
     for hole in [
@@ -133,7 +132,7 @@ async fn a_hole_is_refused_and_changes_nothing() {
 
 #[tokio::test]
 async fn an_entry_larger_than_a_segment_is_refused_and_the_largest_is_not() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let mut log: Log = machine::open(dir.path()).unwrap().log_store().unwrap();
     let mut largest = 0;
     for bytes in (0..2 * machine::SEGMENT_BYTES as usize).step_by(500) {
@@ -162,7 +161,7 @@ async fn an_entry_larger_than_a_segment_is_refused_and_the_largest_is_not() {
 
 #[tokio::test]
 async fn entries_are_readable_before_they_are_durable_and_after_they_left_the_cache() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let options = Options {
         segment_bytes: 4 << 20,
         ..Options::default()
@@ -198,7 +197,7 @@ async fn entries_are_readable_before_they_are_durable_and_after_they_left_the_ca
 
 #[tokio::test]
 async fn the_committed_log_id_survives_a_clean_stop() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let mut model = Model::open(dir.path());
     model.append(1, 0..5).await;
     model.log.save_committed(Some(log_id(1, 3))).await.unwrap();
@@ -209,7 +208,7 @@ async fn the_committed_log_id_survives_a_clean_stop() {
 
 #[tokio::test]
 async fn raft_finds_its_state_after_a_restart() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let mut model = Model::open(dir.path());
     model.vote(machine::vote(2, 1)).await;
     model.append(1, 0..100).await;
@@ -233,7 +232,7 @@ async fn raft_finds_its_state_after_a_restart() {
 
 #[tokio::test]
 async fn two_handles_are_one_log() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let storage = machine::open(dir.path()).unwrap();
     let (mut one, mut other): (Log, Log) =
         (storage.log_store().unwrap(), storage.log_store().unwrap());
@@ -245,7 +244,7 @@ async fn two_handles_are_one_log() {
 
 #[test]
 fn a_second_opening_waits_for_the_first_to_end() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let options = Options {
         lock_wait: Duration::from_millis(50),
         ..machine::options()
@@ -268,11 +267,11 @@ fn a_second_opening_waits_for_the_first_to_end() {
 
 #[test]
 fn an_interrupted_first_start_begins_again() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     drop(machine::open(dir.path()).unwrap());
     // The record with the identity is the last thing that a first start writes.
     std::fs::remove_dir_all(dir.path().join("sled")).unwrap();
-    let untouched = TempDir::new().unwrap();
+    let untouched = machine::fast_directory();
     model::copy(dir.path(), untouched.path());
     std::fs::write(untouched.path().join("wal/watermark"), b"").unwrap();
     machine::open(untouched.path()).unwrap();
@@ -283,7 +282,7 @@ fn an_interrupted_first_start_begins_again() {
 
 #[tokio::test]
 async fn reading_goes_on_while_segments_are_purged_and_recycled() {
-    let dir = TempDir::new().unwrap();
+    let dir = machine::fast_directory();
     let storage = machine::open(dir.path()).unwrap();
     let mut log: Log = storage.log_store().unwrap();
     let mut reader: Log = storage.log_store().unwrap();
