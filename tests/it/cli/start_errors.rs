@@ -30,7 +30,7 @@ fn refused(flags: &[&str], environment: &[(&str, &str)]) -> (i32, String) {
         .arg("serve")
         .args(flags)
         .envs(environment.iter().copied());
-    let output = output(command, PATIENCE);
+    let output = output(command, SETTLE);
     let code = output.status.code().expect("it exits by itself");
     assert_ne!(code, 0);
     (code, complaint(&output))
@@ -74,7 +74,10 @@ fn a_bad_setting_is_named_with_its_value_and_what_is_allowed() {
             vec!["--max-connections", "8193"],
             &["--max-connections", "1 to 8192"],
         ),
-        (vec!["--max-connections", "-1"], &["--max-connections"]),
+        (
+            vec!["--max-connections=-1"],
+            &["--max-connections", "\"-1\"", "1 to 8192"],
+        ),
         (
             vec!["--log-format", "xml"],
             &["--log-format", "\"xml\"", "text or json"],
@@ -272,23 +275,37 @@ fn node_refuses(cluster: &mut Cluster, index: usize) -> String {
 }
 
 #[test]
-fn a_data_directory_of_another_cluster_or_another_peer_list_is_refused() {
+fn a_data_directory_of_another_node_or_another_cluster_is_refused() {
     let mut cluster = Cluster::start(3);
-    let mut other = Cluster::start(3);
     let leader = cluster.settle();
-    let stranger = cluster.others(leader)[0];
-    cluster.nodes[stranger].kill();
-    cluster.nodes[stranger].wipe();
+    let (strange, right) = (cluster.others(leader)[0], cluster.others(leader)[1]);
+    cluster.nodes[strange].kill();
+
+    // Another node's: the members would look for it at that node's address.
+    let mut other = Cluster::start(1);
     other.nodes[0].kill();
-    fs::rename(
-        other.nodes[0].data_dir(),
-        cluster.nodes[stranger].data_dir(),
-    )
-    .expect("both are in the temporary directory");
-    let line = node_refuses(&mut cluster, stranger);
-    assert_contains(&line, &["cluster"]);
-    // The others go on.
+    let own_data = cluster.dir().join("own-data");
+    fs::rename(cluster.nodes[strange].data_dir(), &own_data).expect("it is there");
+    let place = cluster.nodes[strange].data_dir().to_owned();
+    fs::rename(other.nodes[0].data_dir(), &place).expect("both are in the temporary directory");
+    let line = node_refuses(&mut cluster, strange);
+    let addresses = [&other.nodes[0].address, &cluster.nodes[strange].address];
+    assert_contains(&line, &addresses.map(String::as_str));
     assert_eq!(cluster.settle(), leader);
+
+    // Its own, but the other members have become another cluster.
+    fs::remove_dir_all(&place).expect("it is there");
+    for node in [leader, right] {
+        cluster.nodes[node].kill();
+        cluster.nodes[node].wipe();
+    }
+    cluster.start_all();
+    cluster.nodes[strange].kill();
+    cluster.nodes[strange].wipe();
+    fs::rename(&own_data, &place).expect("it is there");
+    let line = node_refuses(&mut cluster, strange);
+    assert_contains(&line, &["cluster", "another cluster", "data directory"]);
+    cluster.settle();
 }
 
 #[test]

@@ -108,6 +108,9 @@ fn a_leader_that_sleeps_through_an_election_follows_and_disturbs_nothing() {
     waiter.expect_nothing_pending();
 
     let mut stale: Vec<_> = (0..3).map(|_| cluster.session(old)).collect();
+    for session in &mut stale {
+        session.leads();
+    }
 
     cluster.nodes[old].pause();
     let others: Vec<_> = cluster.others(old);
@@ -132,7 +135,6 @@ fn a_leader_that_sleeps_through_an_election_follows_and_disturbs_nothing() {
     // These wait in the sleeper's socket. When it wakes, `ends` has long been free, but its own
     // table still has it as held: it must not say so.
     for session in &mut stale {
-        session.leads();
         session.send(acquire("ends", 0, 30, 4));
     }
 

@@ -14,8 +14,9 @@ pub(crate) use raw::{Frame, Raw, acquire, release};
 /// Deadline for what should come at once, with a slow and busy machine in mind.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Deadline for what needs an election, a bootstrap or a restart.
-pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+/// Deadline for what needs an election, a bootstrap or a restart. A node that starts writes and
+/// syncs its first log segments, which takes long on a disk that others use as well.
+pub(crate) const SETTLE: Duration = Duration::from_secs(60);
 
 /// Distance between two looks at a condition that nobody announces.
 const LOOK: Duration = Duration::from_millis(5);
