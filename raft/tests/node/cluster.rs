@@ -131,6 +131,20 @@ impl Cluster {
         cluster
     }
 
+    /// One more place, with the addresses of another one but reached by nobody: as if that address
+    /// had moved. Returns its number.
+    pub(crate) fn add_impostor(&mut self, of: usize) -> usize {
+        let number = self.places.len();
+        self.places.push(Place {
+            peer: self.places[of].peer.clone(),
+            listens: format!("127.0.0.1:{}", free_port()),
+            link: None,
+            data: self.directory.path().join(format!("node-{number}")),
+            node: None,
+        });
+        number
+    }
+
     pub(crate) fn link(&mut self, number: usize) -> &mut Link {
         self.places[number]
             .link

@@ -183,3 +183,69 @@ async fn a_founder_whose_disk_is_lost_while_founding_is_superseded() {
         })
         .await;
 }
+
+/// Nodes 0 and 1 of three, empty, where 1 has promised itself to 0 and 2 promises nothing yet.
+async fn half_promised() -> Cluster {
+    let mut cluster = Cluster::places(3, Settings::default());
+    let peers = cluster.peers();
+    cluster.start(1).await;
+    cluster.try_start(2, peers, Bootstrap::Never).await.unwrap();
+    cluster.start(0).await;
+    cluster
+        .until("node 1 has promised itself", |c| {
+            c.node(1).overview().cluster_id
+        })
+        .await;
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promise_passes_to_the_process_that_the_founders_address_reaches() {
+    let mut cluster = half_promised().await;
+    let promised = cluster.node(1).overview().cluster_id;
+    let old = cluster.node(0).overview().node_id;
+    drop(cluster.kill(0));
+    cluster.lose_disk(0);
+    cluster.start(0).await;
+    drop(cluster.kill(2));
+    cluster.start(2).await;
+
+    cluster.acquire("a").await;
+    cluster.until_equal().await;
+    for (number, node) in cluster.running() {
+        let overview = node.overview();
+        assert_eq!(overview.cluster_id, promised, "node {number}");
+        assert_eq!(overview.members.len(), 3, "node {number}");
+        assert!(
+            overview.members.iter().all(|member| member.id != old),
+            "node {number}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promise_does_not_pass_while_the_founder_is_there() {
+    let mut cluster = half_promised().await;
+    let peers = cluster.peers();
+    let founder = cluster.node(0).overview().node_id;
+    let impostor = cluster.add_impostor(0);
+    cluster
+        .try_start(impostor, peers.clone(), Bootstrap::Auto)
+        .await
+        .unwrap();
+    tokio::time::sleep(cluster.settings.election_timeout() * 2).await;
+    drop(cluster.kill(2));
+    cluster.try_start(2, peers, Bootstrap::Auto).await.unwrap();
+
+    cluster.acquire("a").await;
+    let members = cluster.node(1).overview().members;
+    assert!(
+        members.iter().any(|member| member.id == founder),
+        "{members:?}"
+    );
+    let impostor = cluster.node(impostor).overview().node_id;
+    assert!(
+        members.iter().all(|member| member.id != impostor),
+        "{members:?}"
+    );
+}
