@@ -111,6 +111,12 @@ async fn a_leader_without_a_quorum_stops_serving_and_serves_again_in_the_same_te
         assert_eq!(cluster.node(leader).outcome(sequence), None, "dropped");
         if next == leader && cluster.node(leader).status().term == term {
             assert!(again > activity);
+            // Not even now, in the same term, with a quorum, does the old activity get anything in.
+            let stale = cluster
+                .node(leader)
+                .propose(activity, acquire_command("stale"));
+            cluster.acquire("fresh").await;
+            assert_eq!(cluster.node(leader).outcome(stale), None, "dropped");
             break;
         }
         assert!(round < 10, "never in the same term\n{}", cluster.show());
