@@ -20,7 +20,7 @@ use crate::model::{self, Acknowledged};
 use crate::random::Random;
 
 const ROUNDS: u64 = 120;
-const CHILD: &str = "crash::child_that_acknowledges";
+pub(crate) const CHILD: &str = "crash::child_that_acknowledges";
 /// Appends that the child has under way at a time.
 const APPENDS: usize = 4;
 /// Entries between two snapshots.
@@ -66,7 +66,7 @@ fn nothing_acknowledged_is_missing_after_a_kill() {
 
 /// What the children said.
 #[derive(Debug, Default)]
-struct Told {
+pub(crate) struct Told {
     node_id: Option<u64>,
     /// The term of the newest vote.
     vote: u64,
@@ -77,7 +77,7 @@ struct Told {
 }
 
 impl Told {
-    fn listen(&mut self, line: &str) {
+    pub(crate) fn listen(&mut self, line: &str) {
         let words = child::said(line).split(' ').collect::<Vec<_>>();
         let number = |at: usize| words[at].parse::<u64>().unwrap();
         match words[0] {
@@ -93,7 +93,7 @@ impl Told {
         }
     }
 
-    fn check(&mut self, round: u64, storage: &Storage, found: &Acknowledged) {
+    pub(crate) fn check(&mut self, round: u64, storage: &Storage, found: &Acknowledged) {
         assert_eq!(
             *self.node_id.get_or_insert(storage.node_id()),
             found.node_id

@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod machine;
 mod model;
+mod power;
 mod random;
 mod sled_files;
 mod store;
