@@ -16,7 +16,7 @@
 //! - *A full set of empty disks* (volumes that were not mounted): `CLUSTER_BOOTSTRAP=never` neither
 //!   founds nor promises, so tokens cannot start over at 1.
 //! - *A peer belongs to a cluster.* Then there is nothing to found: the node joins it
-//!   ([`joining`](super::joining)).
+//!   ([`membership`](super::membership)).
 //!
 //! Nothing here is in a hurry, except that all peers are usually there at once.
 
