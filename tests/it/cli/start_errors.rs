@@ -6,7 +6,7 @@ use std::process::Output;
 
 use crate::harness::ports::Ports;
 use crate::harness::process::{binary, output};
-use crate::harness::{Cluster, PATIENCE, SETTLE, gate};
+use crate::harness::{Cluster, Frame, PATIENCE, SETTLE, acquire, gate, release};
 
 /// The command line is wrong.
 const USAGE: i32 = 64;
@@ -372,4 +372,33 @@ fn a_data_directory_in_use_is_refused() {
     assert_ne!(output.status.code(), Some(0));
     assert_contains(&complaint(&output), &[&data_dir]);
     cluster.nodes[0].assert_running();
+}
+
+#[test]
+fn data_that_this_program_does_not_know_or_cannot_trust_is_refused_and_left_alone() {
+    let mut cluster = Cluster::start(1);
+    let token = cluster.ask(&acquire("k", 0, 250, 1)).token();
+    cluster.nodes[0].kill();
+    let data = cluster.nodes[0].data_dir().to_owned();
+
+    let format = data.join("format");
+    let known = fs::read_to_string(&format).expect("the format is written down");
+    fs::write(&format, "ticketing data, format 999\n").expect("it can be written");
+    let line = node_refuses(&mut cluster, 0);
+    assert_contains(&line, &[&format.display().to_string(), "format 999"]);
+    fs::write(&format, known).expect("it can be written");
+
+    // The oldest part of the log, which later parts prove to have been there.
+    let log = data.join("wal/0000000000000001.log");
+    let whole = fs::read(&log).expect("the log is there");
+    fs::write(&log, &whole[..whole.len() - 1]).expect("it can be written");
+    let line = node_refuses(&mut cluster, 0);
+    assert_contains(&line, &[&log.display().to_string()]);
+    fs::write(&log, &whole).expect("it can be written");
+
+    cluster.start_all();
+    assert_eq!(
+        cluster.ask(&release("k", token)),
+        Frame::released(token, "k")
+    );
 }

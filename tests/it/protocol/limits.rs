@@ -236,3 +236,52 @@ fn releases_beyond_their_lane_are_delayed_and_never_refused() {
         }
     });
 }
+
+/// Sends a request for each number and expects the same kind of reply to each.
+fn each(raw: &mut Raw, numbers: std::ops::Range<u64>, request: impl Fn(u64) -> Vec<u8>) -> u64 {
+    // Fewer at a time than may be in flight.
+    let mut last = 0;
+    let numbers: Vec<_> = numbers.collect();
+    for chunk in numbers.chunks(1_000) {
+        raw.send(
+            chunk
+                .iter()
+                .flat_map(|&number| request(number))
+                .collect::<Vec<_>>(),
+        );
+        for _ in chunk {
+            match raw.reply() {
+                Frame::Granted { token, .. } | Frame::Released { token, .. } => last = token,
+                other => panic!("expected A or R, got {other:?}"),
+            }
+        }
+    }
+    last
+}
+
+#[test]
+fn active_keys_close_at_nine_tenths_and_open_below_three_quarters() {
+    let mut cluster = Cluster::start(1);
+    let mut raw = cluster.leader_session();
+    // 90 % of 65,536, rounded up; the tokens count them.
+    let admitted = 58_983;
+    let key = |number: u64| format!("k{number}");
+    let last = each(&mut raw, 1..admitted + 1, |n| acquire(key(n), 0, 250, n));
+    assert_eq!(last, admitted);
+    assert_eq!(raw.ask(acquire("new", 0, 30, 1)), Frame::busy(1, "new"));
+    assert_eq!(raw.ask(acquire("new", 30, 30, 1)), Frame::busy(1, "new"));
+    // A key that is held is not new.
+    assert_eq!(
+        raw.ask(acquire(key(1), 0, 30, 1)),
+        Frame::wait_over(1, key(1))
+    );
+    // It opens when fewer than 49,152 are left, not before.
+    let release_of = |number: u64| release(key(number), number);
+    each(&mut raw, 49_153..admitted + 1, release_of);
+    assert_eq!(raw.ask(acquire("new", 0, 30, 1)), Frame::busy(1, "new"));
+    each(&mut raw, 49_152..49_153, release_of);
+    assert_eq!(
+        raw.ask(acquire("new", 0, 30, 1)),
+        Frame::granted(admitted + 1, 1, "new")
+    );
+}

@@ -71,7 +71,7 @@ fn after_a_killed_leader_another_grants_soon_and_locks_and_tokens_stay() {
         }
         if let Some((key, asked, told)) = running {
             session.send(acquire(&key, 10, 30, 3));
-            cluster.nodes[leader].start();
+            cluster.nodes[leader].spawn();
             greatest = session.reply_within(PATIENCE).token();
             assert!(
                 asked.elapsed() >= LEASE,
@@ -85,7 +85,7 @@ fn after_a_killed_leader_another_grants_soon_and_locks_and_tokens_stay() {
                 told.elapsed()
             );
         } else {
-            cluster.nodes[leader].start();
+            cluster.nodes[leader].spawn();
         }
     }
 
