@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use raft::clock::MonotonicClock;
 use raft::lock::Batch;
-use raft::node::Bootstrap;
+use raft::node::{Bootstrap, SNAPSHOT_ENTRIES};
 use raft::type_config::Peer;
 use raft::{Activity, Node};
 use storage::{Options, Storage};
@@ -37,11 +37,6 @@ use crate::config::{self, Config, PeerAddress};
 use crate::desk::Limits;
 use crate::driver::{Backend, Cluster, Propose};
 use crate::server::{Server, ServerConfig, TlsError, acceptor};
-
-/// Log entries between two snapshots. An entry is a batch of at most 512 commands (about 80 KB with
-/// the longest keys, a few KB in ordinary use), so the log behind a snapshot is tens of megabytes
-/// as a rule and never more than about 800 MB; a restart replays it in seconds.
-const SNAPSHOT_ENTRIES: u64 = 10_000;
 
 /// Acquires handed to the lock table or to consensus and not yet answered, in all connections
 /// together.
