@@ -178,6 +178,10 @@ impl Propose for Log {
     fn propose(&mut self, activity: Activity, batch: Batch) {
         self.0.propose(activity, batch);
     }
+
+    fn expire(&mut self, now: u64) {
+        self.0.expire(now);
+    }
 }
 
 fn peer(address: &PeerAddress) -> Peer {

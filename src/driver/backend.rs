@@ -15,6 +15,10 @@ pub trait Propose: Send + 'static {
     /// Takes `batch` for the log, in order and without blocking. It may be lost: then `activity`
     /// is revoked.
     fn propose(&mut self, activity: Activity, batch: Batch);
+
+    /// Revokes the current activity if at `now` (the driver's clock) it can't be shown any more
+    /// that a quorum is there. The status tells of it at once.
+    fn expire(&mut self, now: u64);
 }
 
 /// What the front end serves.
@@ -56,6 +60,13 @@ impl Sink {
                 proposer.propose(activity, batch);
                 None
             }
+        }
+    }
+
+    /// See [`Propose::expire`]. Single mode needs nobody.
+    pub(super) fn expire(&mut self, now: u64) {
+        if let Self::Log(proposer) = self {
+            proposer.expire(now);
         }
     }
 }

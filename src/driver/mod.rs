@@ -26,6 +26,9 @@
 //!   no request is judged by a mirror that is known to be revoked. The feed and the status race
 //!   otherwise: a revocation names the last activity that is over, so one that comes before its
 //!   activation or long after it means the same.
+//! - *A process that slept* (SIGSTOP, a starved machine) may wake here before anybody has looked
+//!   whether it still leads. So each round first asks whether the time for which that was known is
+//!   over (`Sink::expire`), and then sees the revocation in the status.
 //! - *Stamps.* A batch's stamp is read after its last command is in, by the task that hands
 //!   it over next; no batch is handed over twice.
 //! - *No grant is lost on the way out.* A grant that an outbox does not take any more goes back to
@@ -226,6 +229,7 @@ impl Driver {
     /// Takes in all that is there, proposes, and wakes whoever got something.
     fn round(&mut self, wake: Wake, messages: &mut Vec<Inbound>) {
         let mut now = self.clock.now();
+        self.sink.expire(now);
         let status = matches!(wake, Wake::Status) || self.status.has_changed();
         if let Wake::Feed(feed) = wake {
             self.take_feed(now, feed);

@@ -10,6 +10,9 @@
 //!   quorum has acknowledged anything that was sent within an election timeout.
 //! - *Leadership lost and won again between two looks.* The term tells: an activity belongs to one
 //!   term, batches are proposed for that term, and Raft refuses them in any other.
+//! - *A process that slept* (SIGSTOP, a starved machine). When it wakes, nobody has looked yet, and
+//!   requests are there already. So every look says until when its view may be believed, and who
+//!   serves asks before it answers from what it holds ([`Board::expire`]).
 //! - *A batch of unknown fate.* Whatever fails to be proposed ends its activity, so nobody waits
 //!   for its outcome.
 //!
@@ -32,6 +35,7 @@ use tokio::time::timeout;
 
 use super::RaftHandle;
 use super::proposals::Proposals;
+use crate::clock::Clock;
 use crate::feed::{Activity, Leader, Status};
 use crate::type_config::TypeConfig;
 
@@ -44,6 +48,8 @@ pub(super) struct View {
     pub(super) leading: bool,
     /// Leading, and a quorum acknowledged something that was sent within an election timeout.
     pub(super) quorum_fresh: bool,
+    /// Until when that is so, as far as is known: monotonic time in nanoseconds.
+    pub(super) fresh_until: u64,
     /// Who leads: this node, or a leader that was heard from within an election timeout.
     pub(super) leader: Option<Leader>,
 }
@@ -73,6 +79,8 @@ pub(super) struct Board {
 struct Inner {
     issued: Activity,
     current: Option<Span>,
+    /// Until when the current span may be believed to be one.
+    fresh_until: u64,
     stopping: bool,
     /// Which term this node leads, and since when it knows.
     led: Option<(u64, TokioInstant)>,
@@ -118,6 +126,7 @@ impl Board {
         {
             inner.current = None;
         }
+        inner.fresh_until = view.fresh_until;
         let mut begun = None;
         if may_serve && inner.current.is_none() {
             inner.issued = Activity(inner.issued.0 + 1);
@@ -148,6 +157,17 @@ impl Board {
     pub(super) fn revoke(&self, activity: Activity) {
         let mut inner = self.lock();
         if inner.current.is_some_and(|span| span.activity <= activity) {
+            inner.current = None;
+            let revoked = inner.revoked();
+            self.publish(|status| status.revoked = revoked);
+            self.ended.notify_one();
+        }
+    }
+
+    /// Ends the current activity unless a quorum was heard from within an election timeout of `now`.
+    pub(super) fn expire(&self, now: u64) {
+        let mut inner = self.lock();
+        if inner.current.is_some() && now >= inner.fresh_until {
             inner.current = None;
             let revoked = inner.revoked();
             self.publish(|status| status.revoked = revoked);
@@ -194,6 +214,8 @@ pub(super) struct Monitor {
     pub(super) raft: RaftHandle,
     pub(super) board: std::sync::Arc<Board>,
     pub(super) proposals: Proposals,
+    /// The clock of whoever asks [`Board::expire`].
+    pub(super) clock: std::sync::Arc<dyn Clock>,
     /// Nothing that was heard before this process started names a leader.
     pub(super) started: TokioInstant,
     pub(super) election_timeout: Duration,
@@ -245,25 +267,34 @@ impl Monitor {
                 .is_some_and(|at| self.is_recent(at) && at > self.started);
         let leader = seen.leader.filter(|_| heard);
         let client = leader.and_then(|id| self.client_address(id));
+        let fresh_until = self.fresh_until(own).filter(|_| leading);
         Some(View {
             term: seen.term,
             leading,
-            quorum_fresh: leading && self.quorum_fresh(own),
+            quorum_fresh: fresh_until.is_some(),
+            fresh_until: fresh_until.unwrap_or(0),
             leader: leader.zip(client).map(|(id, client)| Leader { id, client }),
         })
     }
 
-    /// True if a quorum has acknowledged something that was sent within an election timeout.
-    fn quorum_fresh(&self, own: u64) -> bool {
+    /// Until when a quorum has acknowledged something that was sent within an election timeout;
+    /// `None` when that time is over.
+    fn fresh_until(&self, own: u64) -> Option<u64> {
+        // Read before the age of the acknowledgement, so that a pause between the two makes the
+        // answer too early and never too late.
+        let now = self.clock.now();
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let mut voters = metrics.membership_config.voter_ids();
         if voters.next() == Some(own) && voters.next().is_none() {
-            return true; // This node alone is the quorum.
+            return Some(u64::MAX); // This node alone is the quorum.
         }
-        metrics
-            .last_quorum_acked
-            .is_some_and(|at| self.is_recent(at.into_inner()))
+        let acked = metrics.last_quorum_acked?.into_inner();
+        let left = self.election_timeout.checked_sub(acked.elapsed())?;
+        let left = u64::try_from(left.as_nanos())
+            .ok()
+            .filter(|left| *left > 0)?;
+        Some(now.saturating_add(left))
     }
 
     fn client_address(&self, id: u64) -> Option<String> {
@@ -312,6 +343,7 @@ mod tests {
             term,
             leading: true,
             quorum_fresh: true,
+            fresh_until: 1_000,
             leader: None,
         }
     }
@@ -388,6 +420,19 @@ mod tests {
         board.revoke(Activity(1));
         assert_eq!(board.term_of(Activity(2)), Some(3));
         assert_eq!(board.status().borrow().revoked, Activity(1));
+    }
+
+    #[test]
+    fn an_activity_ends_when_nobody_has_looked_for_too_long() {
+        let board = Board::new();
+        board.observe(&leading(3)).unwrap();
+        board.expire(999);
+        assert_eq!(board.term_of(Activity(1)), Some(3));
+        board.expire(1_000);
+        assert_eq!(board.term_of(Activity(1)), None);
+        assert_eq!(board.status().borrow().revoked, Activity(1));
+        let again = board.observe(&leading(3)).unwrap();
+        assert_eq!(again.activity, Activity(2));
     }
 
     #[test]

@@ -156,6 +156,14 @@ impl Node {
         self.board.status()
     }
 
+    /// To be asked before anything is answered from what an activity knows: ends it if it can't be
+    /// shown that a quorum was heard from within an election timeout of `now` (the configured
+    /// clock, nanoseconds). A process that was stopped for a while finds out here, before its
+    /// first answer.
+    pub fn expire(&self, now: u64) {
+        self.board.expire(now);
+    }
+
     /// Proposes `batch` as part of `activity`. Never blocks. Its outcome comes through the apply
     /// stream; if it can't be proposed, or its fate becomes unknown, the activity is revoked. A
     /// batch of a revoked activity is dropped. Not to be called while a value of

@@ -147,6 +147,7 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
     .map_err(|error| Error::System(format!("cannot serve the peer port: {error}")))?;
     let server = Arc::new(server);
     let network = PeerNetwork::new(Arc::clone(&identity));
+    let clock = Arc::clone(&config.clock);
     let (state_machine, feed, progress) =
         StateMachine::new(origin, config.clock, storage.snapshots());
     let raft = RaftHandle::new(
@@ -196,6 +197,7 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
         raft: raft.clone(),
         board: Arc::clone(&board),
         proposals: proposals.clone(),
+        clock,
         started,
         election_timeout,
         period: Duration::from_millis((config.heartbeat_ms / LOOKS_PER_HEARTBEAT).max(1)),

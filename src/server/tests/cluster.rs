@@ -21,6 +21,8 @@ impl Propose for Proposer {
     fn propose(&mut self, activity: Activity, batch: Batch) {
         self.0.send((activity, batch)).unwrap();
     }
+
+    fn expire(&mut self, _now: u64) {}
 }
 
 /// A node that follows and knows no leader.

@@ -107,7 +107,7 @@ fn a_leader_that_sleeps_through_an_election_follows_and_disturbs_nothing() {
     waiter.send(acquire("stays", 120, 60, 2));
     waiter.expect_nothing_pending();
 
-    let mut stale: Vec<_> = (0..3).map(|_| cluster.session(old)).collect();
+    let mut stale: Vec<_> = (0..16).map(|_| cluster.session(old)).collect();
     for session in &mut stale {
         session.leads();
     }
