@@ -172,7 +172,7 @@ impl Seen {
 fn report(args: &BenchArgs, guarded: &[Guarded], mut seen: Seen, elapsed: Duration) -> u8 {
     seen.nanos.sort_unstable();
     let done = seen.nanos.len();
-    println!(
+    say!(
         "{done} operations, {} keys, {} tasks, {:.2} s: {:.0} operations/s",
         args.keys,
         args.tasks,
@@ -185,7 +185,7 @@ fn report(args: &BenchArgs, guarded: &[Guarded], mut seen: Seen, elapsed: Durati
             .get(index)
             .map_or(0.0, |nanos| *nanos as f64 / 1e6)
     };
-    println!(
+    say!(
         "acquire to acknowledged release, ms: p50 {:.2}, p90 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.2}",
         ms(0.5),
         ms(0.9),
@@ -194,10 +194,10 @@ fn report(args: &BenchArgs, guarded: &[Guarded], mut seen: Seen, elapsed: Durati
         ms(1.0)
     );
     for (failure, count) in &seen.failures {
-        println!("failed: {count} times {failure}");
+        say!("failed: {count} times {failure}");
     }
     if seen.not_current > 0 {
-        println!("{} releases found nothing to release", seen.not_current);
+        say!("{} releases found nothing to release", seen.not_current);
     }
     judge(args, guarded, &seen)
 }
@@ -211,18 +211,18 @@ fn judge(args: &BenchArgs, guarded: &[Guarded], seen: &Seen) -> u8 {
             key.made.load(Ordering::SeqCst),
         );
         if count != made {
-            println!("{}: the counter is {count}, not {made}", key.name);
+            say!("{}: the counter is {count}, not {made}", key.name);
             off += 1;
         }
     }
     if off > 0 || seen.overlaps > 0 {
-        println!(
+        say!(
             "EXCLUSION FAILED: {off} counters are off, {} overlaps",
             seen.overlaps
         );
         return EXIT_FAILURE;
     }
-    println!("every counter is exact, and no two held a key at once");
+    say!("every counter is exact, and no two held a key at once");
     if seen.nanos.len() < args.operations as usize {
         return EXIT_FAILURE;
     }

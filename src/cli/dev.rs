@@ -113,7 +113,7 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
     let (news_in, mut news) = mpsc::channel(16);
     let mut stops = Vec::new();
     let mut processes = BTreeMap::new();
-    println!(
+    say!(
         "A cluster of {} on this machine, data in {}",
         args.nodes,
         dir.display()
@@ -121,7 +121,7 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
     for (number, address) in addresses.iter().enumerate() {
         let child = start_node(args.port, &addresses, number, dir)?;
         let process = child.id().unwrap_or(0);
-        println!("  node {}  {address}  process {process}", number + 1);
+        say!("  node {}  {address}  process {process}", number + 1);
         processes.insert(address.clone(), process);
         let (stop_in, stop) = mpsc::channel(1);
         stops.push(stop_in);
@@ -139,7 +139,7 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
                 News::Leader(address) => {
                     if leader.is_empty() { introduce(&addresses, temporary); }
                     let process = processes.get(&address).copied().unwrap_or(0);
-                    println!("{address} leads (process {process})");
+                    say!("{address} leads (process {process})");
                     leader = address;
                 }
                 News::Ended(number, status) => {
@@ -149,7 +149,7 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
             }
         }
     }
-    println!("stopping");
+    say!("stopping");
     drop(stops);
     while running > 0 {
         if let Some(News::Ended(..)) = news.recv().await {
@@ -161,8 +161,8 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
 
 /// What to try, once there is a leader.
 fn introduce(addresses: &[String], temporary: bool) {
-    println!("\nTake a lock from another shell:");
-    println!(
+    say!("\nTake a lock from another shell:");
+    say!(
         "  ticketing lock --addrs {} demo -- sh -c 'echo token $TICKETING_TOKEN'",
         addresses.join(",")
     );
@@ -171,7 +171,7 @@ fn introduce(addresses: &[String], temporary: bool) {
     } else {
         ""
     };
-    println!("Kill the leader's process and try again. Ctrl-C stops everything{fate}.\n");
+    say!("Kill the leader's process and try again. Ctrl-C stops everything{fate}.\n");
 }
 
 fn start_node(port: u16, addresses: &[String], number: usize, dir: &Path) -> io::Result<Child> {
@@ -248,14 +248,14 @@ fn report_end(number: usize, address: &str, status: io::Result<ExitStatus>, dir:
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };
-    println!("node {} ({address}) has ended: {how}", number + 1);
+    say!("node {} ({address}) has ended: {how}", number + 1);
     let log = log_file(dir, number);
     if let Ok(text) = std::fs::read_to_string(&log) {
         let lines: Vec<_> = text.lines().collect();
         for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
-            println!("    {line}");
+            say!("    {line}");
         }
-        println!("    (all of it in {})", log.display());
+        say!("    (all of it in {})", log.display());
     }
 }
 

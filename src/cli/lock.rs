@@ -41,12 +41,7 @@ pub struct LockArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     /// How long to wait for the lock, in seconds, 0 to 255; 0: try once
-    #[arg(
-        long,
-        env = "TICKETING_WAIT",
-        value_name = "SECONDS",
-        default_value_t = 10
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     wait: u8,
     /// How long the lock is held at most, in seconds
     #[arg(
