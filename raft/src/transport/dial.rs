@@ -107,6 +107,7 @@ impl Dialer {
             .unwrap_or(Err(Error::Timeout(DIAL_DEADLINE)));
         if let Err(error @ (Error::Refused(_) | Error::Untrusted(_) | Error::Malformed(_))) =
             &dialled
+            && !error.passes_by_itself()
             && let Some(dropped) = self.refusals.admit()
         {
             tracing::warn!(address, dropped, "no handshake with a peer: {error}");

@@ -50,6 +50,12 @@ impl Error {
     pub(crate) fn cut(what: &'static str) -> Self {
         Error::Lost(io::Error::new(io::ErrorKind::UnexpectedEof, what))
     }
+
+    /// True for what every start goes through: nobody has to look, and the next attempt finds
+    /// things changed.
+    pub(crate) fn passes_by_itself(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::NotReady | Refusal::NoCluster))
+    }
 }
 
 impl From<codec::Error> for Error {

@@ -296,6 +296,9 @@ where
             Err(error @ (Error::Lost(_) | Error::Timeout(_))) => {
                 tracing::debug!(%address, "peer connection ended: {error}");
             }
+            Err(error) if error.passes_by_itself() => {
+                tracing::debug!(%address, "peer connection refused: {error}");
+            }
             Err(error) => {
                 if let Some(dropped) = self.log.admit() {
                     tracing::warn!(%address, dropped, "peer connection refused: {error}");
