@@ -1,13 +1,13 @@
 //! `kill -9` of every node at once: what was acknowledged is there afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::harness::raw::Received;
-use crate::harness::{Cluster, Frame, PATIENCE, Raw, SETTLE, acquire, eventually, release};
+use crate::harness::{Cluster, Ending, Frame, PATIENCE, Raw, SETTLE, acquire, eventually, release};
 
 /// Clients that run while the nodes are killed.
 const CLIENTS: usize = 6;
@@ -32,14 +32,15 @@ fn no_acknowledged_grant_or_release_is_lost_when_all_nodes_are_killed_at_once() 
     let mut greatest = 0;
     for round in 0..3 {
         let leader = cluster.leader();
-        let acknowledged = AtomicU64::new(0);
+        let (acknowledged, done) = (AtomicU64::new(0), AtomicBool::new(false));
         let known = std::thread::scope(|scope| {
+            let _ending = Ending(&done);
             let address = &cluster.nodes[leader].address;
-            let acknowledged = &acknowledged;
+            let (acknowledged, done) = (&acknowledged, &done);
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| {
                     let prefix = format!("r{round}c{client}");
-                    scope.spawn(move || work(Raw::connect(address), &prefix, acknowledged))
+                    scope.spawn(move || work(Raw::connect(address), &prefix, acknowledged, done))
                 })
                 .collect();
             eventually("acknowledged requests", SETTLE, || {
@@ -90,6 +91,7 @@ fn work(
     mut session: Raw,
     prefix: &str,
     acknowledged: &AtomicU64,
+    done: &AtomicBool,
 ) -> (BTreeMap<String, Known>, u64) {
     let mut known = BTreeMap::new();
     let mut greatest = 0;
@@ -105,7 +107,7 @@ fn work(
             other => panic!("expected A or R, got {other:?}"),
         }
     };
-    for number in 0.. {
+    for number in (0..).take_while(|_| !done.load(Ordering::Relaxed)) {
         let key = format!("{prefix}n{number}");
         known.insert(key.clone(), Known::Unknown);
         let Some(granted) = ask(acquire(&key, 0, 250, number)) else {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::harness::raw::Received;
-use crate::harness::{Cluster, Frame, PATIENCE, Raw, acquire, eventually, release};
+use crate::harness::{Cluster, Ending, Frame, PATIENCE, Raw, acquire, eventually, release};
 
 /// How long a node may take to stop when it is asked to.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -26,6 +26,7 @@ fn a_rolling_restart_loses_no_lock_and_hardly_interrupts() {
 
     let done = AtomicBool::new(false);
     let longest = std::thread::scope(|scope| {
+        let ending = Ending(&done);
         let client = scope.spawn(|| longest_interruption(&addresses, &done));
         for index in 0..3 {
             let asked = Instant::now();
@@ -40,7 +41,7 @@ fn a_rolling_restart_loses_no_lock_and_hardly_interrupts() {
             cluster.nodes[index].spawn();
             cluster.settle();
         }
-        done.store(true, Ordering::Relaxed);
+        drop(ending);
         client.join().expect("the client goes on through all of it")
     });
     // Leadership is handed over, so nobody waits for the timers of an election.
@@ -125,12 +126,13 @@ fn a_node_that_restarts_at_once_comes_up() {
 fn a_stop_in_the_middle_of_traffic_answers_or_closes_and_exits_cleanly() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.settle();
-    let granted = AtomicBool::new(false);
+    let (granted, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let held: Vec<_> = std::thread::scope(|scope| {
+        let _ending = Ending(&done);
         let address = &cluster.nodes[leader].address;
-        let granted = &granted;
+        let (granted, done) = (&granted, &done);
         let clients: Vec<_> = (0..4)
-            .map(|client| scope.spawn(move || take_until_refused(address, client, granted)))
+            .map(|client| scope.spawn(move || take_until_refused(address, client, granted, done)))
             .collect();
         eventually("traffic", PATIENCE, || {
             granted.load(Ordering::Relaxed).then_some(())
@@ -156,10 +158,15 @@ fn a_stop_in_the_middle_of_traffic_answers_or_closes_and_exits_cleanly() {
 }
 
 /// Takes key after key until the node refuses or ends the session; gives back what it was granted.
-fn take_until_refused(address: &str, client: u64, granted: &AtomicBool) -> Vec<(String, u64)> {
+fn take_until_refused(
+    address: &str,
+    client: u64,
+    granted: &AtomicBool,
+    done: &AtomicBool,
+) -> Vec<(String, u64)> {
     let mut session = Raw::connect(address);
     let mut held = Vec::new();
-    for number in 0.. {
+    for number in (0..).take_while(|_| !done.load(Ordering::Relaxed)) {
         let key = format!("c{client}n{number}");
         if session.try_send(acquire(&key, 0, 250, number)).is_err() {
             break;

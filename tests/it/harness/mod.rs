@@ -6,6 +6,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod raw;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use cluster::{Cluster, Server};
@@ -40,6 +41,16 @@ pub(crate) fn eventually<T>(
             "not seen within {within:?}: {what}"
         );
         std::thread::sleep(LOOK);
+    }
+}
+
+/// Tells the threads of a scope that it ends, also when it ends by a panic: else they would go on
+/// and be waited for.
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
