@@ -6,6 +6,9 @@
 //!
 //! - *A peer that is down.* Refused and unanswered dials are `Unreachable`, so openraft waits between
 //!   tries: [`BACKOFF_MS`], far shorter than its default of up to a second.
+//! - *An address at which another node answers* (one that waits to replace the old one). openraft's
+//!   own wait does not hold back a stream that cannot be set up, so a leader under traffic would dial
+//!   as often as it proposes. Therefore each dial after a failed one waits as well, in the same steps.
 //! - *A dial longer than a heartbeat.* A call waits for a dial only as long as it may; the dial goes
 //!   on and the next call finds it done. Else no connection would ever come about where resolving a
 //!   name takes longer than a heartbeat.
@@ -98,6 +101,7 @@ impl PeerNetwork {
             pool: self.pool.clone(),
             link: None,
             dialing: None,
+            failed_dials: 0,
         }
     }
 }
@@ -129,6 +133,8 @@ pub struct PeerClient {
     pool: Arc<Pool>,
     link: Option<Link>,
     dialing: Option<Dialing>,
+    /// Dials that failed since the last one that did not.
+    failed_dials: usize,
 }
 
 /// A dial that goes on between calls and ends with its owner.
@@ -155,7 +161,11 @@ impl PeerClient {
         let dialing = self.dialing.get_or_insert_with(|| {
             let (dialer, address) = (self.dialer.clone(), self.address.clone());
             let (lane, target) = (self.lane, self.target);
+            let pause = pause_before_dial(self.failed_dials);
             Dialing(tokio::spawn(async move {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 dialer.dial(&address, lane, Some(target)).await
             }))
         });
@@ -163,8 +173,14 @@ impl PeerClient {
             return Err(Error::Timeout(patience));
         };
         self.dialing = None;
-        let connection = dialled.map_err(|_| Error::cut("the dial was given up"))??;
-        Ok(Link::new(connection))
+        let connection = dialled
+            .map_err(|_| Error::cut("the dial was given up"))
+            .flatten();
+        self.failed_dials = match connection {
+            Ok(_) => 0,
+            Err(_) => self.failed_dials.saturating_add(1),
+        };
+        Ok(Link::new(connection?))
     }
 
     /// One request and its answer.
@@ -216,6 +232,15 @@ pub(crate) fn rpc_error(error: &Error) -> RpcError {
         Error::Lost(_) => RPCError::Network(NetworkError::new(error)),
         _ => RPCError::Unreachable(Unreachable::new(error)),
     }
+}
+
+/// How long the next dial waits after so many that failed.
+fn pause_before_dial(failed: usize) -> Duration {
+    let last = BACKOFF_MS.len() - 1;
+    let pause = failed
+        .checked_sub(1)
+        .map_or(0, |earlier| BACKOFF_MS[earlier.min(last)]);
+    Duration::from_millis(pause)
 }
 
 impl NetBackoff<TypeConfig> for PeerClient {

@@ -511,6 +511,29 @@ async fn a_dial_longer_than_a_heartbeat_is_finished_for_a_later_one() {
 }
 
 #[tokio::test]
+async fn a_peer_that_turns_away_is_dialled_with_growing_pauses() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let mut client = client(&network, &address).await;
+    let began = tokio::time::Instant::now();
+    let mut dials = 0;
+    while dials < 6 {
+        tokio::select! {
+            // Taken and closed at once, before any handshake.
+            accepted = listener.accept() => {
+                drop(accepted.unwrap());
+                dials += 1;
+            }
+            beaten = beat(&mut client, Duration::from_millis(50)) => {
+                assert!(beaten.is_err(), "nobody answers there");
+            }
+        }
+    }
+    // The sixth dial comes after pauses of 20, 40, 80, 100 and 100 ms.
+    assert!(began.elapsed() >= Duration::from_millis(340));
+}
+
+#[tokio::test]
 async fn a_pre_vote_that_reaches_nobody_is_an_error() {
     let (listener, address) = acceptor().await;
     drop(listener);
