@@ -4,11 +4,9 @@
 //! outcomes come back: at once, or in log order through the feed.
 
 use raft::lock::{Applied, Batch, LockTable, Stamp};
+use raft::node::ACTIVE_KEYS_MAX;
 use raft::{Activation, Activity, Feed, Status};
 use tokio::sync::{mpsc, watch};
-
-/// Cap on active keys in single mode. In a cluster it is part of the replicated state.
-pub const SINGLE_ACTIVE_KEYS_MAX: u32 = 65_536;
 
 /// Hands batches to consensus.
 pub trait Propose: Send + 'static {
@@ -77,7 +75,7 @@ pub(super) fn single_activation(now: u64) -> Activation {
         activity: Activity(1),
         now: Stamp(0),
         moved_at: now,
-        active_keys_max: SINGLE_ACTIVE_KEYS_MAX,
+        active_keys_max: ACTIVE_KEYS_MAX,
         held: Vec::new(),
     }
 }

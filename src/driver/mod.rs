@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use raft::clock::Clock;
 use raft::lock::LockTable;
+use raft::node::ACTIVE_KEYS_MAX;
 use raft::{Activity, Feed};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -56,7 +57,7 @@ use wire::{Key, Request, Token};
 use crate::desk::{Desk, Effect, Event, Leadership, Limits, SessionId};
 use crate::timer::LazyTimer;
 
-pub use backend::{Backend, Cluster, Propose, SINGLE_ACTIVE_KEYS_MAX};
+pub use backend::{Backend, Cluster, Propose};
 pub(crate) use front::{Front, Inbound};
 pub(crate) use handle::Handle;
 use handle::{Phase, QUIESCE};
@@ -151,7 +152,7 @@ impl Driver {
         let single = matches!(backend, Backend::Single);
         let (origin, own, sink, feed, status) = match backend {
             Backend::Single => {
-                let table = Box::new(LockTable::new(SINGLE_ACTIVE_KEYS_MAX));
+                let table = Box::new(LockTable::new(ACTIVE_KEYS_MAX));
                 (0, None, backend::Sink::Table(table), None, None)
             }
             Backend::Cluster(Cluster {

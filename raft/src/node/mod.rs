@@ -56,7 +56,7 @@ use activation::Board;
 use proposals::Proposals;
 use runtime::Stop;
 
-/// The cap on active keys that a new cluster is founded with.
+/// The cap on active keys that a new cluster is founded with. Single mode has the same.
 pub const ACTIVE_KEYS_MAX: u32 = 65_536;
 
 /// How many election timeouts a hand-over may take.

@@ -161,7 +161,7 @@ impl PeerClient {
         let dialing = self.dialing.get_or_insert_with(|| {
             let (dialer, address) = (self.dialer.clone(), self.address.clone());
             let (lane, target) = (self.lane, self.target);
-            let pause = pause_before_dial(self.failed_dials);
+            let pause = pause_after(self.failed_dials);
             Dialing(tokio::spawn(async move {
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
@@ -234,8 +234,8 @@ pub(crate) fn rpc_error(error: &Error) -> RpcError {
     }
 }
 
-/// How long the next dial waits after so many that failed.
-fn pause_before_dial(failed: usize) -> Duration {
+/// How long the next try waits after so many that failed.
+fn pause_after(failed: usize) -> Duration {
     let last = BACKOFF_MS.len() - 1;
     let pause = failed
         .checked_sub(1)
@@ -245,9 +245,7 @@ fn pause_before_dial(failed: usize) -> Duration {
 
 impl NetBackoff<TypeConfig> for PeerClient {
     fn backoff(&self) -> Option<Backoff> {
-        let last = BACKOFF_MS[BACKOFF_MS.len() - 1];
-        let waits = BACKOFF_MS.into_iter().chain(std::iter::repeat(last));
-        Some(Backoff::new(waits.map(Duration::from_millis)))
+        Some(Backoff::new((1..).map(pause_after)))
     }
 }
 
