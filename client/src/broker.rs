@@ -1,27 +1,20 @@
-//! The client's front: how it is made, and how a lock is asked for.
+//! The client's front: how it is made, and what it does.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
-use wire::{AuthToken, Key, LEASE_SECONDS_MAX, Lease, Owner, is_address};
+use tokio::time::Instant;
+use wire::{AuthToken, Token, is_address};
 
-use crate::call::{AcquireCall, Call, seconds_up};
-use crate::dispatch::{ACQUIRES_MAX, Dispatcher, Settings};
-use crate::{Error, Ticket, Tls, link};
+use crate::acquire::check_key;
+use crate::clock::Clock;
+use crate::dial::Transport;
+use crate::dispatch::{ACQUIRES, ACQUIRES_MAX, Dispatcher, RELEASE_PATIENCE, Settings};
+use crate::{Acquire, Error, ReleaseOutcome, Tls, link};
 
 /// How many addresses a broker may have.
 pub const ADDRESSES_MAX: usize = 16;
-
-/// The wait of an acquire that names none.
-pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
-
-/// The lease of an acquire that names none.
-pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-
-/// How long an immediate try may take on its way.
-const IMMEDIATE_MAX: Duration = Duration::from_secs(5);
 
 /// A client of one server or cluster. Cheap to clone; connections close when the last clone and
 /// the last ticket are gone, and the releases under way are settled.
@@ -49,8 +42,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Where the nodes are, each as `host:port`, spelled as in the cluster's own configuration.
-    /// Nothing else is ever dialled.
+    /// Where the nodes are, each as `host:port`, spelled as in the cluster's own configuration; 1 to
+    /// [`ADDRESSES_MAX`]. Nothing else is ever dialled. Names are resolved anew at each dial.
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.addresses = addresses.into_iter().map(Into::into).collect();
         self
@@ -76,14 +69,30 @@ impl Builder {
         self
     }
 
-    /// How many acquires may be under way at once, 16,384 unless set.
+    /// How many acquires may be under way at once, 1 to 16,384; 1,024 unless set. More of them wait
+    /// for a place, within their time.
     pub fn acquires_max(mut self, acquires: usize) -> Self {
         self.acquires_max = acquires;
         self
     }
 
     /// Starts connecting, in the tokio runtime that this is called in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`]: an address is none, there are too few or too many, the limit is out
+    /// of its range, or there is no runtime.
     pub fn build(self) -> Result<Broker, Error> {
+        let transport = self.tls.clone().map_or(Transport::Tcp, Transport::Tls);
+        self.start(transport, Clock::System, link::random)
+    }
+
+    pub(crate) fn start(
+        self,
+        transport: Transport,
+        clock: Clock,
+        random: fn() -> u32,
+    ) -> Result<Broker, Error> {
         let mut addresses: Vec<String> = Vec::new();
         for address in self.addresses {
             check_address(&address)?;
@@ -96,19 +105,29 @@ impl Builder {
                 "1 to {ADDRESSES_MAX} addresses are needed"
             )));
         }
+        if !(1..=ACQUIRES_MAX).contains(&self.acquires_max) {
+            return Err(invalid(format!(
+                "1 to {ACQUIRES_MAX} acquires can be under way, not {}",
+                self.acquires_max
+            )));
+        }
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|_| invalid("a broker is built inside a tokio runtime"))?;
         let count = addresses.len();
         let settings = Settings {
             auth_token: self.auth_token,
-            tls: self.tls,
+            transport,
             probing: self.probing,
+            acquires_max: self.acquires_max,
+            clock,
+            random,
         };
-        let dispatcher = Arc::new(Dispatcher::new(addresses, settings, self.acquires_max));
+        let dispatcher = Arc::new(Dispatcher::new(addresses, settings));
         for index in 0..count {
-            runtime.spawn(link::run(Arc::clone(&dispatcher), index));
+            runtime.spawn(link::run(dispatcher.working(), index));
         }
-        runtime.spawn(Arc::clone(&dispatcher).keep());
+        let keeper = dispatcher.working();
+        runtime.spawn(async move { keeper.dispatcher().keep().await });
         Ok(Broker(Arc::new(Inner { dispatcher })))
     }
 }
@@ -121,129 +140,77 @@ impl Broker {
             auth_token: AuthToken::default(),
             tls: None,
             probing: true,
-            acquires_max: ACQUIRES_MAX,
+            acquires_max: ACQUIRES,
         }
     }
 
-    /// Begins to ask for the lock `key`; [`Acquire::work_budget`] ends it.
+    /// Begins to ask for the lock `key`; [`Acquire::work_budget`] or [`Acquire::with_lock`] ends it.
     pub fn acquire<'a>(&'a self, key: &'a str) -> Acquire<'a> {
-        Acquire {
-            broker: self,
-            key,
-            wait: DEFAULT_WAIT,
-            lease: DEFAULT_LEASE,
-        }
+        Acquire::new(self, key)
+    }
+
+    /// Begins to try for the lock `key` once: it is there now, or the answer is
+    /// [`Error::Timeout`]. The same as a wait of 0.
+    pub fn try_acquire<'a>(&'a self, key: &'a str) -> Acquire<'a> {
+        self.acquire(key).wait(Duration::ZERO)
+    }
+
+    /// Releases a grant of which only the token is known, see [`Ticket::detach`]. Tried for 5 s;
+    /// dropping the future leaves the trying to the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ticket::release`], and [`Error::InvalidInput`] for what is no key.
+    ///
+    /// [`Ticket::detach`]: crate::Ticket::detach
+    /// [`Ticket::release`]: crate::Ticket::release
+    pub async fn release(&self, key: &str, token: Token) -> Result<ReleaseOutcome, Error> {
+        let key = check_key(key)?;
+        let deadline = Instant::now() + RELEASE_PATIENCE;
+        let permit = self.dispatcher().admit_release(deadline).await?;
+        self.dispatcher()
+            .release(key, token, deadline, permit)
+            .await
+    }
+
+    /// Comes back once a request could be sent: there is a connection to the node that leads, as far
+    /// as one can tell before asking it. Nothing has to call this.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotConnected`] when `patience` is over; at once [`Error::Auth`] and
+    /// [`Error::Protocol`] if waiting does not help, and [`Error::Closed`].
+    pub async fn wait_ready(&self, patience: Duration) -> Result<(), Error> {
+        let now = Instant::now();
+        let deadline = now.checked_add(patience).unwrap_or(now + LONG_TIME);
+        self.dispatcher().ready(deadline).await
     }
 
     /// Whether any server is connected at the moment.
     pub fn is_connected(&self) -> bool {
-        self.0.dispatcher.is_connected()
+        self.dispatcher().is_connected()
+    }
+
+    /// Ends this broker and its clones: what is being asked ends with [`Error::Closed`], or
+    /// [`Error::Indeterminate`] if it may have been sent; releases are settled, over new connections
+    /// if need be; then the connections are closed. At most 5 s. Tickets that are still held end
+    /// with their leases.
+    pub async fn close(&self) {
+        self.dispatcher().close();
+        self.dispatcher().closed().await;
+    }
+
+    pub(crate) fn dispatcher(&self) -> &Dispatcher {
+        &self.0.dispatcher
     }
 }
+
+/// Stands for a patience that no clock can express.
+const LONG_TIME: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Broker(..)")
-    }
-}
-
-/// A lock being asked for.
-#[derive(Clone, Copy, Debug)]
-#[must_use = "nothing is asked before the work budget is named and awaited"]
-pub struct Acquire<'a> {
-    broker: &'a Broker,
-    key: &'a str,
-    wait: Duration,
-    lease: Duration,
-}
-
-impl Acquire<'_> {
-    /// How long the whole call may take, connecting and queueing included: 0 to 255 s, fractions
-    /// of a second rounded up. 0 is one immediate try, which may take 5 s on its way.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// How long the grant lasts at most: 1 to 250 s, fractions of a second rounded up.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// Asks for the lock, for work that takes up to `budget`: the critical work, the longest pause
-    /// to be expected in it, and its commit or rollback. A grant whose lease does not cover that any
-    /// more when it arrives is given back. 0 s to the lease, which is judged rounded up.
-    pub async fn work_budget(self, budget: Duration) -> Result<Ticket, Error> {
-        let started = Instant::now();
-        let key = check_key(self.key)?;
-        let wait = seconds(self.wait, "wait", 0, u8::MAX)?;
-        let lease = seconds(self.lease, "lease", 1, LEASE_SECONDS_MAX)?;
-        let budget_seconds = seconds(budget, "work budget", 0, LEASE_SECONDS_MAX)?;
-        if budget_seconds > lease {
-            return Err(Error::InsufficientLease);
-        }
-        let patience = match wait {
-            0 => IMMEDIATE_MAX,
-            wait => Duration::from_secs(wait.into()),
-        };
-        let deadline = started + patience;
-        let grant = self.grant(key, wait == 0, lease, deadline).await?;
-        // A grant that this task came to see too late is given back as it is dropped.
-        if Instant::now() > deadline {
-            return Err(Error::Indeterminate);
-        }
-        let remaining = grant.remaining();
-        if remaining < budget || remaining.is_zero() {
-            return Err(Error::InsufficientLease);
-        }
-        Ok(Ticket::new(grant, self.broker.clone()))
-    }
-
-    async fn grant(
-        &self,
-        key: Key,
-        immediate: bool,
-        lease: u8,
-        deadline: Instant,
-    ) -> Result<crate::call::Grant, Error> {
-        let dispatcher = &self.broker.0.dispatcher;
-        let permit = dispatcher.admit().ok_or(Error::ClientCapacity)?;
-        let owner = dispatcher.next_owner().ok_or(Error::Closed)?;
-        let lease = Lease::from_seconds(lease).expect("its range was checked");
-        let (reply, answer) = oneshot::channel();
-        let mut caller = Caller {
-            dispatcher,
-            owner,
-            answered: false,
-        };
-        dispatcher.submit(Call::Acquire(AcquireCall {
-            owner,
-            key,
-            lease,
-            immediate,
-            deadline,
-            reply,
-            _permit: permit,
-        }));
-        let answer = answer.await;
-        caller.answered = true;
-        answer.unwrap_or(Err(Error::Indeterminate))
-    }
-}
-
-/// Tells the dispatcher when the future that waits for an answer is dropped without it.
-struct Caller<'a> {
-    dispatcher: &'a Dispatcher,
-    owner: Owner,
-    answered: bool,
-}
-
-impl Drop for Caller<'_> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.dispatcher.abandon(self.owner);
-        }
     }
 }
 
@@ -258,21 +225,6 @@ fn check_address(address: &str) -> Result<(), Error> {
             "not an address of the form host:port: {address:?}"
         )))
     }
-}
-
-fn check_key(key: &str) -> Result<Key, Error> {
-    if key.contains('\r') {
-        return Err(invalid("a key must not contain a carriage return"));
-    }
-    Key::from_bytes(key.as_bytes()).map_err(|error| invalid(error.to_string()))
-}
-
-/// The duration in whole seconds, rounded up.
-fn seconds(duration: Duration, what: &'static str, min: u8, max: u8) -> Result<u8, Error> {
-    let whole = seconds_up(duration).and_then(|seconds| u8::try_from(seconds).ok());
-    whole
-        .filter(|seconds| (min..=max).contains(seconds))
-        .ok_or(Error::UnsupportedDuration { what, min, max })
 }
 
 fn invalid(what: impl Into<String>) -> Error {

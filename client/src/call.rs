@@ -5,13 +5,13 @@
 //! a fact instead of a guess.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
 use wire::{Key, Lease, Owner, Token, Wait};
 
-use crate::clock::Moment;
+use crate::clock::Validity;
 use crate::dispatch::Dispatcher;
 use crate::{Error, ReleaseOutcome};
 
@@ -20,6 +20,9 @@ pub(crate) enum Call {
     Acquire(AcquireCall),
     Release(ReleaseCall),
 }
+
+/// One place under a limit, free again when it is dropped.
+pub(crate) type Permit = OwnedSemaphorePermit;
 
 /// An acquire that was not answered yet.
 pub(crate) struct AcquireCall {
@@ -31,7 +34,7 @@ pub(crate) struct AcquireCall {
     /// When the call ends at the latest.
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<Result<Grant, Error>>,
-    pub(crate) _permit: Permit,
+    pub(crate) permit: Permit,
 }
 
 impl AcquireCall {
@@ -53,9 +56,11 @@ impl AcquireCall {
         self.reply.is_closed()
     }
 
-    pub(crate) fn answer(self, answer: Result<Grant, Error>) {
+    /// Answers the caller. The place under the limit stays taken until the permit is dropped.
+    pub(crate) fn answer(self, answer: Result<Grant, Error>) -> Permit {
         // A caller that went away needs no answer, and a grant gives itself back.
         let _ = self.reply.send(answer);
+        self.permit
     }
 }
 
@@ -69,12 +74,13 @@ pub(crate) struct ReleaseCall {
     pub(crate) sent: bool,
     /// Who wants to know; nobody for a compensating release.
     pub(crate) reply: Option<oneshot::Sender<Result<ReleaseOutcome, Error>>>,
-    pub(crate) _permit: Option<Permit>,
+    pub(crate) _permit: Permit,
 }
 
 impl ReleaseCall {
     pub(crate) fn answer(self, answer: Result<ReleaseOutcome, Error>) {
         if let Some(reply) = self.reply {
+            // Whoever went away needs no answer.
             let _ = reply.send(answer);
         }
     }
@@ -103,9 +109,7 @@ pub(crate) struct Grant {
     dispatcher: Arc<Dispatcher>,
     pub(crate) key: Key,
     pub(crate) token: Token,
-    pub(crate) lease: Lease,
-    /// A moment that is surely not after the grant.
-    pub(crate) since: Moment,
+    pub(crate) validity: Validity,
     armed: bool,
 }
 
@@ -114,40 +118,20 @@ impl Grant {
         dispatcher: Arc<Dispatcher>,
         key: Key,
         token: Token,
-        lease: Lease,
-        since: Moment,
+        validity: Validity,
     ) -> Self {
         Self {
             dispatcher,
             key,
             token,
-            lease,
-            since,
+            validity,
             armed: true,
         }
     }
 
-    /// What surely remains of the lease.
-    pub(crate) fn remaining(&self) -> Duration {
-        Duration::from_nanos(self.lease.nanos()).saturating_sub(self.since.elapsed())
-    }
-
-    /// Hands the release over, with an answer.
-    pub(crate) fn release(
-        mut self,
-        deadline: Instant,
-    ) -> oneshot::Receiver<Result<ReleaseOutcome, Error>> {
+    /// From here on it is somebody else's to release.
+    pub(crate) fn disarm(&mut self) {
         self.armed = false;
-        let (reply, answer) = oneshot::channel();
-        self.dispatcher.submit(Call::Release(ReleaseCall {
-            key: self.key.clone(),
-            token: self.token,
-            deadline,
-            sent: false,
-            reply: Some(reply),
-            _permit: None,
-        }));
-        answer
     }
 }
 
@@ -156,35 +140,5 @@ impl Drop for Grant {
         if self.armed {
             self.dispatcher.compensate(self.key.clone(), self.token);
         }
-    }
-}
-
-/// A bound on how many of something there are.
-pub(crate) struct Limit {
-    used: Arc<AtomicUsize>,
-    max: usize,
-}
-
-/// One place under a [`Limit`], free again when it is dropped.
-pub(crate) struct Permit(Arc<AtomicUsize>);
-
-impl Limit {
-    pub(crate) fn new(max: usize) -> Self {
-        Self {
-            used: Arc::default(),
-            max,
-        }
-    }
-
-    pub(crate) fn take(&self) -> Option<Permit> {
-        let permit = Permit(Arc::clone(&self.used));
-        // One too many is counted for a moment and taken back as the permit is dropped.
-        (self.used.fetch_add(1, Ordering::Relaxed) < self.max).then_some(permit)
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

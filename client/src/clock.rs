@@ -9,6 +9,33 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use wire::Lease;
+
+/// Where moments come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// The system's clocks.
+    System,
+    /// The time of a paused runtime, counted from there.
+    #[cfg(test)]
+    Paused(tokio::time::Instant),
+}
+
+impl Clock {
+    pub(crate) fn now(self) -> Moment {
+        match self {
+            Self::System => Moment {
+                boot: duration(clock_gettime(ClockId::Boottime)),
+                raw: duration(clock_gettime(ClockId::MonotonicRaw)),
+            },
+            #[cfg(test)]
+            Self::Paused(base) => Moment {
+                boot: base.elapsed(),
+                raw: base.elapsed(),
+            },
+        }
+    }
+}
 
 /// A moment on both clocks. Later readings of one process are never less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,21 +45,26 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    pub(crate) fn now() -> Self {
-        Self {
-            boot: duration(clock_gettime(ClockId::Boottime)),
-            raw: duration(clock_gettime(ClockId::MonotonicRaw)),
-        }
-    }
-
-    /// The time since then, by the clock that ran further.
-    pub(crate) fn elapsed(self) -> Duration {
-        Self::now().since(self)
-    }
-
+    /// The time since `earlier`, by the clock that ran further.
     fn since(self, earlier: Self) -> Duration {
         let boot = self.boot.saturating_sub(earlier.boot);
         boot.max(self.raw.saturating_sub(earlier.raw))
+    }
+}
+
+/// How long a grant surely lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Validity {
+    /// A moment that is surely not after the grant.
+    pub(crate) since: Moment,
+    pub(crate) lease: Lease,
+    pub(crate) clock: Clock,
+}
+
+impl Validity {
+    /// What surely remains of the lease.
+    pub(crate) fn remaining(&self) -> Duration {
+        Duration::from_nanos(self.lease.nanos()).saturating_sub(self.clock.now().since(self.since))
     }
 }
 
@@ -67,7 +99,7 @@ mod tests {
 
     #[test]
     fn later_readings_are_not_less() {
-        let earlier = Moment::now();
-        assert!(Moment::now() >= earlier);
+        let earlier = Clock::System.now();
+        assert!(Clock::System.now() >= earlier);
     }
 }

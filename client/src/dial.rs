@@ -3,8 +3,10 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use rustls::pki_types::ServerName;
+use rustls_pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -13,18 +15,37 @@ use wire::{Decode, HANDSHAKE_LINE_BYTES_MAX, Nonce, Reason, decode_challenge, di
 
 use crate::dispatch::Settings;
 use crate::routes::Down;
+use crate::{Tls, trace};
+
+/// A quiet connection is probed after so long, so that one whose host vanished is found.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
+
+/// How often it is then, and how often in vain.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_PROBES: u32 = 3;
+
+/// How servers are reached.
+pub(crate) enum Transport {
+    Tcp,
+    Tls(Tls),
+    /// Servers in the same process.
+    #[cfg(test)]
+    Memory(crate::tests::Network),
+}
 
 /// A connection to a server.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Memory(tokio::io::DuplexStream),
 }
 
 /// Connects to `address` and proves the auth token. The server is silent when the proof is right,
 /// so a wrong one shows only in the first frame.
 pub(crate) async fn dial(address: &str, settings: &Settings) -> Result<Stream, Down> {
     let mut stream = open(address, settings).await.map_err(|error| {
-        tracing::debug!(address, %error, "connecting failed");
+        trace::debug!(address, %error, "connecting failed");
         match error.kind() {
             // What TLS says of an answer that is not TLS, or of a certificate that it rejects.
             io::ErrorKind::InvalidData => Down::Protocol,
@@ -43,11 +64,13 @@ pub(crate) async fn dial(address: &str, settings: &Settings) -> Result<Stream, D
 }
 
 async fn open(address: &str, settings: &Settings) -> io::Result<Stream> {
-    let tcp = TcpStream::connect(address).await?;
-    tcp.set_nodelay(true)?;
-    let Some(tls) = &settings.tls else {
-        return Ok(Stream::Plain(tcp));
+    let tls = match &settings.transport {
+        Transport::Tcp => return connect(address).await.map(Stream::Plain),
+        Transport::Tls(tls) => tls,
+        #[cfg(test)]
+        Transport::Memory(network) => return network.connect(address).map(Stream::Memory),
     };
+    let tcp = connect(address).await?;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host
         .trim_start_matches('[')
@@ -56,6 +79,18 @@ async fn open(address: &str, settings: &Settings) -> io::Result<Stream> {
     let name = ServerName::try_from(host).map_err(io::Error::other)?;
     let tls = TlsConnector::from(tls.config()).connect(name, tcp).await?;
     Ok(Stream::Tls(Box::new(tls)))
+}
+
+/// The name is resolved here, each time anew: a node's address changes when it moves.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    let keep_alive = TcpKeepalive::new()
+        .with_time(KEEP_ALIVE_AFTER)
+        .with_interval(KEEP_ALIVE_EVERY)
+        .with_retries(KEEP_ALIVE_PROBES);
+    SockRef::from(&tcp).set_tcp_keepalive(&keep_alive)?;
+    Ok(tcp)
 }
 
 async fn challenge(stream: &mut Stream) -> Result<Nonce, Down> {
@@ -88,6 +123,8 @@ impl Stream {
         match self {
             Self::Plain(tcp) => tcp.poll_write_ready(cx),
             Self::Tls(tls) => tls.get_ref().0.poll_write_ready(cx),
+            #[cfg(test)]
+            Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 }
@@ -101,6 +138,8 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_read(cx, buf),
         }
     }
 }
@@ -114,6 +153,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_write(cx, buf),
         }
     }
 
@@ -121,6 +162,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_flush(cx),
         }
     }
 
@@ -128,6 +171,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_shutdown(cx),
         }
     }
 }

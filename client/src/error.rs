@@ -36,13 +36,16 @@ pub enum Error {
     /// No server accepts the auth token.
     #[error("the auth token was refused")]
     Auth,
+    /// The lease ended while work was done under it; the work was cancelled where it stood.
+    #[error("the lease ended before the work did")]
+    LeaseOver,
     /// No connection in time; surely nothing was sent.
     #[error("no server could be reached")]
     NotConnected,
     /// The broker is closed.
     #[error("the client is closed")]
     Closed,
-    /// Too many calls at once in this client; nothing was sent.
+    /// Too many calls at once in this client, until the call's time was over; nothing was sent.
     #[error("too many calls at once")]
     ClientCapacity,
     /// What answers at the addresses does not speak the protocol.
@@ -57,6 +60,6 @@ impl Error {
     /// Whether it is sure that the call changed nothing that lasts, and never will. After anything
     /// else the lock may be held, by nobody who knows of it, until its lease ends.
     pub fn is_definitive(&self) -> bool {
-        !matches!(self, Self::Indeterminate)
+        !matches!(self, Self::Indeterminate | Self::LeaseOver)
     }
 }

@@ -3,13 +3,11 @@
 //! and answers come out; [`session`](crate::session) does the I/O.
 //!
 //! Rules that hold here:
-//! - A request counts as sent from the moment at which its frame is made, just before the write.
-//!   Until then it can go elsewhere or time out; from then on only a definitive answer lets it go
-//!   on, and without one the caller hears Indeterminate.
+//! - What becomes of an acquire is decided by the table of [`request`](crate::request). It counts as
+//!   sent from the moment at which its frame is made, just before the write; when the connection
+//!   ends, a frame of which the socket took no byte counts as unsent after all.
 //! - A caller whose deadline passes, or who goes away, is never kept waiting, and never costs the
-//!   others the connection if the late answer comes within [`LATE_REPLY_MAX`]. An acquire's late
-//!   grant is given back. If nothing comes, the connection is closed, which also takes the request
-//!   out of the server's queue.
+//!   others the connection if the late answer comes within [`LATE_REPLY_MAX`].
 //! - What is left of a lease is counted from the latest moment that is surely before the grant. The
 //!   server decides in the order in which it answers, so a release that was answered before the
 //!   grant was sent before it. While something waits and no release is under way anyway, one of
@@ -17,17 +15,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use wire::{Acquire, Key, Lease, Owner, Reason, Release, Reply, Request, Token, encode_request};
 
-use crate::call::{AcquireCall, Call, Grant, ReleaseCall};
-use crate::clock::Moment;
+use crate::call::{AcquireCall, Call, Grant, Permit, ReleaseCall};
+use crate::clock::{Moment, Validity};
 use crate::dispatch::{Dispatcher, RELEASE_PATIENCE};
-use crate::{Error, ReleaseOutcome};
+use crate::request::{Event, Failure, Stage, Step, step};
+use crate::{ReleaseOutcome, trace};
 
 /// How long an answer that nobody waits for any more is awaited before the connection is closed.
-const LATE_REPLY_MAX: Duration = Duration::from_millis(1500);
+pub(crate) const LATE_REPLY_MAX: Duration = Duration::from_millis(1500);
 
 /// How often a connection with waiting acquires sends a release.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -46,6 +46,8 @@ pub(crate) enum End {
     Auth,
     /// The server said something that it must not say.
     Protocol,
+    /// There is nothing left to do for a broker that is closed.
+    Closed,
 }
 
 /// What a reply tells beyond its answer.
@@ -70,23 +72,70 @@ enum Item {
     Release(u64),
 }
 
+/// When and where a frame was made.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Moment,
+    /// How many bytes of the connection came before it.
+    offset: u64,
+}
+
+impl Sent {
+    /// Whether a byte of it may have been sent, if the socket took so many bytes in all.
+    fn is_possible(self, bytes_taken: u64) -> bool {
+        self.offset < bytes_taken
+    }
+}
+
 struct Acquiring {
     key: Key,
     lease: Lease,
     due: Instant,
-    /// From just before its frame was sent.
-    sent: Option<Moment>,
-    /// `None` once nobody waits for it.
-    call: Option<AcquireCall>,
+    sent: Option<Sent>,
+    caller: Caller,
+}
+
+/// Who waits for an acquire's answer.
+enum Caller {
+    Waits(AcquireCall),
+    /// Nobody; its place under the limit stays taken, as the server still has it.
+    Gone {
+        _permit: Permit,
+    },
+}
+
+impl Acquiring {
+    fn stage(&self) -> Stage {
+        match (&self.caller, self.sent) {
+            (Caller::Gone { .. }, _) => Stage::Cancelled,
+            (Caller::Waits(_), None) => Stage::Queued,
+            (Caller::Waits(_), Some(_)) => Stage::MaybeSent,
+        }
+    }
+
+    fn fail(self, failure: Failure) {
+        if let Caller::Waits(call) = self.caller {
+            drop(call.answer(Err(failure.into())));
+        }
+    }
 }
 
 struct Releasing {
     key: Key,
     token: Token,
     due: Instant,
-    sent: Option<Moment>,
+    sent: Option<Sent>,
     /// `None` for a probe and for what is settled elsewhere.
     call: Option<ReleaseCall>,
+}
+
+impl Releasing {
+    /// Its call, to be ended or carried on elsewhere, with what this connection adds to its past.
+    fn take_call(&mut self, bytes_taken: u64) -> Option<ReleaseCall> {
+        let mut call = self.call.take()?;
+        call.sent |= self.sent.is_some_and(|sent| sent.is_possible(bytes_taken));
+        Some(call)
+    }
 }
 
 /// See the module.
@@ -152,7 +201,7 @@ impl Ledger {
             lease: call.lease,
             due: call.deadline,
             sent: None,
-            call: Some(call),
+            caller: Caller::Waits(call),
         };
         self.acquires.insert(owner, entry);
     }
@@ -167,19 +216,16 @@ impl Ledger {
 
     /// The caller of an acquire went away.
     pub(crate) fn abandon(&mut self, owner: Owner, now: Instant) {
-        let Some(entry) = self.acquires.get_mut(&owner) else {
-            return;
-        };
-        if entry.call.take().is_none() {
-            return;
-        }
-        self.callers -= 1;
-        self.due.remove(&(entry.due, Due::Acquire(owner)));
-        if entry.sent.is_none() {
-            self.acquires.remove(&owner);
-        } else {
-            entry.due = now + LATE_REPLY_MAX;
-            self.due.insert((entry.due, Due::Acquire(owner)));
+        // Nothing that follows from this ends the session.
+        let _ = self.happen(owner, Event::Dropped, now);
+    }
+
+    /// The broker is being closed: nobody waits for acquires any more.
+    pub(crate) fn close(&mut self, now: Instant) {
+        let owners: Vec<_> = self.acquires.keys().copied().collect();
+        for owner in owners {
+            // As above.
+            let _ = self.happen(owner, Event::Closing, now);
         }
     }
 
@@ -196,17 +242,9 @@ impl Ledger {
             calls.extend(entry.call);
         }
         // The sent ones stay as what an answer must match, without a caller.
-        calls.extend(
-            self.releases
-                .values_mut()
-                .filter_map(|entry| entry.call.take()),
-        );
+        let sent = self.releases.values_mut();
+        calls.extend(sent.filter_map(|entry| entry.take_call(u64::MAX)));
         calls.into_iter().map(Call::Release).collect()
-    }
-
-    /// Whether no release is under way.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.releases.values().all(|entry| entry.call.is_none())
     }
 
     /// Whether there is anything to write at `now`.
@@ -215,52 +253,62 @@ impl Ledger {
     }
 
     /// Makes frames of what waits to be written, about `bytes_max` of them. They count as sent.
-    pub(crate) fn encode(&mut self, out: &mut Vec<u8>, bytes_max: usize, now: Instant) {
+    /// `offset` is how many bytes of the connection come before `out`'s first.
+    pub(crate) fn encode(
+        &mut self,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+        offset: u64,
+        now: Instant,
+    ) {
         if self.probe_due().is_some_and(|due| due <= now) {
             self.probe(now);
         }
-        let moment = Moment::now();
+        let at = self.dispatcher.settings.clock.now();
         while out.len() < bytes_max {
+            let sent = Sent {
+                at,
+                offset: offset + out.len() as u64,
+            };
             match self.queue.pop_front() {
-                Some(Item::Acquire(owner)) => self.encode_acquire(owner, out, now, moment),
-                Some(Item::Release(number)) => self.encode_release(number, out, now, moment),
+                Some(Item::Acquire(owner)) => self.encode_acquire(owner, out, now, sent),
+                Some(Item::Release(number)) => self.encode_release(number, out, now, sent),
                 None => break,
             }
         }
     }
 
-    fn encode_acquire(&mut self, owner: Owner, out: &mut Vec<u8>, now: Instant, moment: Moment) {
+    fn encode_acquire(&mut self, owner: Owner, out: &mut Vec<u8>, now: Instant, sent: Sent) {
+        // An entry in the queue whose caller went away is gone from the table.
         let Some(entry) = self.acquires.get_mut(&owner) else {
             return;
         };
-        // An entry in the queue has its call, or it would have been removed.
-        let Some(call) = &entry.call else { return };
-        if call.deadline <= now || call.is_abandoned() {
-            let due = entry.due;
-            self.expire(due, Due::Acquire(owner), now);
+        let Caller::Waits(call) = &entry.caller else {
             return;
-        }
-        entry.sent = Some(moment);
-        let (wait, lease, key) = (call.wait(now), entry.lease, entry.key.clone());
-        encode_request(
-            &Request::Acquire(Acquire {
-                wait,
-                lease,
-                owner,
-                key,
-            }),
-            out,
-        );
+        };
+        let over = match (call.deadline <= now, call.is_abandoned()) {
+            (_, true) => Event::Dropped,
+            (true, false) => Event::Deadline,
+            (false, false) => {
+                let acquire = Acquire {
+                    wait: call.wait(now),
+                    lease: entry.lease,
+                    owner,
+                    key: entry.key.clone(),
+                };
+                entry.sent = Some(sent);
+                return encode_request(&Request::Acquire(acquire), out);
+            }
+        };
+        // What ends unsent does not end the session.
+        let _ = self.happen(owner, over, now);
     }
 
-    fn encode_release(&mut self, number: u64, out: &mut Vec<u8>, now: Instant, moment: Moment) {
+    fn encode_release(&mut self, number: u64, out: &mut Vec<u8>, now: Instant, sent: Sent) {
         let Some(entry) = self.releases.get_mut(&number) else {
             return;
         };
-        if let Some(call) = &mut entry.call {
-            call.sent = true;
-        }
-        entry.sent = Some(moment);
+        entry.sent = Some(sent);
         self.quiet_since = now;
         let release = Release {
             token: entry.token,
@@ -301,53 +349,78 @@ impl Ledger {
         while let Some((due, which)) = self.due.first().copied()
             && due <= now
         {
-            if !self.expire(due, which, now) {
-                tracing::info!("no answer in time, closing the connection");
-                return Err(End::Lost);
+            let ended = match which {
+                Due::Acquire(owner) => self.happen(owner, Event::Deadline, now),
+                Due::Release(number) => self.expire_release(number, due),
+            };
+            if ended.is_err() {
+                trace::info!("no answer in time, closing the connection");
+            }
+            ended?;
+        }
+        Ok(())
+    }
+
+    /// Lets something other than an answer happen to an acquire.
+    fn happen(&mut self, owner: Owner, event: Event, now: Instant) -> Result<(), End> {
+        let Some(entry) = self.acquires.get(&owner) else {
+            return Ok(());
+        };
+        match step(entry.stage(), event) {
+            Step::Cancel => self.cancel(owner, now),
+            Step::Fail(failure) => {
+                if let Some(entry) = self.take_acquire(owner) {
+                    entry.fail(failure);
+                }
+            }
+            Step::Forget => drop(self.take_acquire(owner)),
+            Step::CloseSession => return Err(End::Lost),
+            Step::Deliver | Step::GiveBack | Step::Elsewhere | Step::Breach => {
+                unreachable!("these follow from answers, and from the session's end")
             }
         }
         Ok(())
     }
 
-    /// Ends the patience with one entry; false if that was the last of it.
-    fn expire(&mut self, due: Instant, which: Due, now: Instant) -> bool {
-        self.due.remove(&(due, which));
-        match which {
-            Due::Acquire(owner) => {
-                let Some(entry) = self.acquires.get_mut(&owner) else {
-                    return true;
-                };
-                let Some(call) = entry.call.take() else {
-                    return false;
-                };
-                self.callers -= 1;
-                if entry.sent.is_none() {
-                    self.acquires.remove(&owner);
-                    call.answer(Err(Error::Timeout));
-                    return true;
-                }
-                call.answer(Err(Error::Indeterminate));
-                entry.due = now + LATE_REPLY_MAX;
-                self.due.insert((entry.due, which));
-            }
-            Due::Release(number) => {
-                let Some(entry) = self.releases.get_mut(&number) else {
-                    return true;
-                };
-                let late = due >= entry.due + LATE_REPLY_MAX;
-                if let Some(call) = entry.call.take() {
-                    call.give_up();
-                }
-                if entry.sent.is_none() {
-                    self.releases.remove(&number);
-                } else if late {
-                    return false;
-                } else {
-                    self.due.insert((entry.due + LATE_REPLY_MAX, which));
-                }
-            }
+    /// Lets go of the caller; the answer is still awaited for a while, once.
+    fn cancel(&mut self, owner: Owner, now: Instant) {
+        let Some(mut entry) = self.take_acquire(owner) else {
+            return;
+        };
+        if let Caller::Waits(call) = entry.caller {
+            entry.caller = Caller::Gone {
+                _permit: call.answer(Err(Failure::Indeterminate.into())),
+            };
+            entry.due = now + LATE_REPLY_MAX;
         }
-        true
+        self.due.insert((entry.due, Due::Acquire(owner)));
+        self.acquires.insert(owner, entry);
+    }
+
+    fn take_acquire(&mut self, owner: Owner) -> Option<Acquiring> {
+        let entry = self.acquires.remove(&owner)?;
+        self.due.remove(&(entry.due, Due::Acquire(owner)));
+        self.callers -= usize::from(matches!(entry.caller, Caller::Waits(_)));
+        Some(entry)
+    }
+
+    fn expire_release(&mut self, number: u64, due: Instant) -> Result<(), End> {
+        self.due.remove(&(due, Due::Release(number)));
+        let Some(entry) = self.releases.get_mut(&number) else {
+            return Ok(());
+        };
+        let last = entry.due + LATE_REPLY_MAX;
+        if let Some(call) = entry.take_call(u64::MAX) {
+            call.give_up();
+        }
+        if entry.sent.is_none() {
+            self.releases.remove(&number);
+        } else if due >= last {
+            return Err(End::Lost);
+        } else {
+            self.due.insert((last, Due::Release(number)));
+        }
+        Ok(())
     }
 
     /// Takes a reply in.
@@ -357,8 +430,8 @@ impl Ledger {
                 self.granted(token, owner, key);
                 Ok(Some(News::Served))
             }
-            Reply::TimedOut { owner, key } => self.not_acquired(owner, &key, Error::Timeout),
-            Reply::Busy { owner, key } => self.not_acquired(owner, &key, Error::Busy),
+            Reply::TimedOut { owner, key } => self.not_acquired(owner, &key, Event::TimedOut),
+            Reply::Busy { owner, key } => self.not_acquired(owner, &key, Event::Busy),
             Reply::Released { token, key } => self.settled(token, &key, ReleaseOutcome::Released),
             Reply::NotCurrent { token, key } => {
                 self.settled(token, &key, ReleaseOutcome::NotCurrent)
@@ -373,47 +446,58 @@ impl Ledger {
     }
 
     fn granted(&mut self, token: Token, owner: Owner, key: Key) {
-        match self.answered_acquire(owner, &key) {
-            Some(Acquiring {
-                lease,
-                sent: Some(sent),
-                call,
-                ..
-            }) => {
-                let probing = self.dispatcher.settings.probing;
-                let since = self
-                    .answered
-                    .filter(|_| probing)
-                    .map_or(sent, |at| at.max(sent));
-                let grant = Grant::new(Arc::clone(&self.dispatcher), key, token, lease, since);
-                match call {
-                    Some(call) => call.answer(Ok(grant)),
-                    // Nobody waits for it: dropped, it gives itself back.
-                    None => drop(grant),
-                }
+        let stage = self.stage(owner, &key);
+        match stage.map(|stage| step(stage, Event::Granted)) {
+            Some(Step::Deliver) => {
+                let entry = self.take_acquire(owner);
+                let Some(Acquiring {
+                    lease,
+                    sent: Some(sent),
+                    caller: Caller::Waits(call),
+                    ..
+                }) = entry
+                else {
+                    unreachable!("it was sent, and somebody waits for it");
+                };
+                let clock = self.dispatcher.settings.clock;
+                let answered = self.answered.filter(|_| self.dispatcher.settings.probing);
+                let since = answered.map_or(sent.at, |at| at.max(sent.at));
+                let validity = Validity {
+                    since,
+                    lease,
+                    clock,
+                };
+                let grant = Grant::new(Arc::clone(&self.dispatcher), key, token, validity);
+                drop(call.answer(Ok(grant)));
             }
-            // Not ours to use, but ours to give back.
-            _ => self.dispatcher.compensate(key, token),
+            // An unsent request was not answered by this, and goes on.
+            Some(_) if stage == Some(Stage::Queued) => self.dispatcher.compensate(key, token),
+            // Its place is given up last, so that a broker that is being closed waits for both.
+            Some(_) => {
+                let _entry = self.take_acquire(owner);
+                self.dispatcher.compensate(key, token);
+            }
+            // Nobody asked for it; it is not ours to use, but ours to give back.
+            None => self.dispatcher.compensate(key, token),
         }
     }
 
-    fn not_acquired(&mut self, owner: Owner, key: &Key, why: Error) -> Result<Option<News>, End> {
-        let entry = self.answered_acquire(owner, key).ok_or(End::Protocol)?;
-        if let Some(call) = entry.call {
-            call.answer(Err(why));
+    fn not_acquired(&mut self, owner: Owner, key: &Key, event: Event) -> Result<Option<News>, End> {
+        let stage = self.stage(owner, key).ok_or(End::Protocol)?;
+        let next = step(stage, event);
+        if next == Step::Breach {
+            return Err(End::Protocol);
+        }
+        if let (Some(entry), Step::Fail(failure)) = (self.take_acquire(owner), next) {
+            entry.fail(failure);
         }
         Ok(Some(News::Served))
     }
 
-    /// Takes the sent acquire out that an answer echoes.
-    fn answered_acquire(&mut self, owner: Owner, key: &Key) -> Option<Acquiring> {
+    /// Where the acquire stands that an answer echoes; `None` if there is no such one.
+    fn stage(&self, owner: Owner, key: &Key) -> Option<Stage> {
         let entry = self.acquires.get(&owner)?;
-        if entry.key != *key || entry.sent.is_none() {
-            return None;
-        }
-        self.due.remove(&(entry.due, Due::Acquire(owner)));
-        self.callers -= usize::from(entry.call.is_some());
-        self.acquires.remove(&owner)
+        (entry.key == *key).then(|| entry.stage())
     }
 
     fn settled(
@@ -424,20 +508,17 @@ impl Ledger {
     ) -> Result<Option<News>, End> {
         // The oldest equal one; answers come in order, so that is nearly always the first.
         let equal = |entry: &Releasing| entry.token == token && entry.key == *key;
-        let sent = self
+        let mut sent = self
             .releases
             .iter()
             .take_while(|(_, entry)| entry.sent.is_some());
-        let found = sent
-            .into_iter()
-            .find(|(_, entry)| equal(entry))
-            .map(|(number, _)| *number);
-        let number = found.ok_or(End::Protocol)?;
+        let found = sent.find(|(_, entry)| equal(entry));
+        let number = found.map(|(number, _)| *number).ok_or(End::Protocol)?;
         let entry = self.releases.remove(&number).expect("just found");
         self.due.remove(&(entry.due, Due::Release(number)));
         self.due
             .remove(&(entry.due + LATE_REPLY_MAX, Due::Release(number)));
-        self.answered = self.answered.max(entry.sent);
+        self.answered = self.answered.max(entry.sent.map(|sent| sent.at));
         if let Some(call) = entry.call {
             call.answer(Ok(outcome));
         }
@@ -445,19 +526,28 @@ impl Ledger {
     }
 
     /// Ends everything: answers what can be answered, and returns what may go elsewhere.
-    pub(crate) fn end(self, end: &End) -> Vec<Call> {
+    /// `bytes_taken` is how many bytes the socket took in all.
+    pub(crate) fn end(self, end: &End, bytes_taken: u64) -> Vec<Call> {
+        let event = match end {
+            End::Refused => Event::SessionRefused,
+            End::Auth => Event::AuthRefused,
+            End::Lost | End::Protocol | End::Closed => Event::SessionLost,
+        };
         let mut elsewhere = Vec::new();
-        for entry in self.acquires.into_values() {
-            let Some(call) = entry.call else { continue };
-            match end {
-                _ if entry.sent.is_none() => elsewhere.push(Call::Acquire(call)),
-                End::Refused => elsewhere.push(Call::Acquire(call)),
-                End::Auth => call.answer(Err(Error::Auth)),
-                End::Lost | End::Protocol => call.answer(Err(Error::Indeterminate)),
+        for mut entry in self.acquires.into_values() {
+            entry.sent = entry.sent.filter(|sent| sent.is_possible(bytes_taken));
+            match (step(entry.stage(), event), entry.caller) {
+                (Step::Elsewhere, Caller::Waits(call)) => elsewhere.push(Call::Acquire(call)),
+                (Step::Fail(failure), Caller::Waits(call)) => {
+                    drop(call.answer(Err(failure.into())));
+                }
+                _ => {}
             }
         }
-        let releases = self.releases.into_values().filter_map(|entry| entry.call);
-        elsewhere.extend(releases.map(Call::Release));
+        let mut releases = self.releases;
+        let releases = releases.values_mut();
+        let calls = releases.filter_map(|entry| entry.take_call(bytes_taken));
+        elsewhere.extend(calls.map(Call::Release));
         elsewhere
     }
 }

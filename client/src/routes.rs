@@ -10,11 +10,13 @@
 //! other names), any connection is tried, after a pause in which the node could have spoken.
 //! Addresses that are not configured are never dialled.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 use wire::Owner;
 
+use crate::Error;
 use crate::call::Call;
 
 /// How long a new connection may stay silent before it is tried without knowing who leads.
@@ -31,8 +33,10 @@ pub(crate) enum Command {
     Abandon(Owner),
     /// Another node leads now.
     Superseded,
-    /// Settle what is under way, then end.
+    /// The broker is being closed: nobody waits for acquires any more.
     Close,
+    /// End.
+    End,
 }
 
 /// Why there is no connection to an address.
@@ -44,6 +48,17 @@ pub(crate) enum Down {
     Auth,
     /// Something else than a server answers there.
     Protocol,
+}
+
+impl From<Down> for Error {
+    /// What a call hears that no address will ever take.
+    fn from(why: Down) -> Self {
+        match why {
+            Down::Unreachable => Self::NotConnected,
+            Down::Auth => Self::Auth,
+            Down::Protocol => Self::Protocol,
+        }
+    }
 }
 
 enum State {
@@ -107,12 +122,21 @@ impl Routes {
         &self.addresses[index]
     }
 
-    /// The open sessions.
-    pub(crate) fn sessions(&self) -> impl Iterator<Item = &UnboundedSender<Command>> {
-        self.states.iter().filter_map(|state| match state {
-            State::Up(up) => Some(&up.session),
-            _ => None,
-        })
+    /// Whether there is a session.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.states
+            .iter()
+            .any(|state| matches!(state, State::Up(_)))
+    }
+
+    /// Tells every session the same.
+    pub(crate) fn tell_all(&self, command: impl Fn() -> Command) {
+        for state in &self.states {
+            if let State::Up(up) = state {
+                // It ends by itself if it is closed already.
+                let _ = up.session.send(command());
+            }
+        }
     }
 
     /// A connection came through its handshake.

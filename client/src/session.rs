@@ -9,17 +9,17 @@ use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use wire::{Decode, Reason, Reply, decode_reply};
 
 use crate::dial::Stream;
 use crate::dispatch::Dispatcher;
 use crate::ledger::{End, Ledger, News};
 use crate::routes::{Command, Down};
+use crate::trace;
 
 /// How much is read at once, in bytes; longer than the longest frame.
 const READ_BYTES: usize = 16 * 1024;
@@ -30,15 +30,9 @@ const WRITE_BYTES: usize = 16 * 1024;
 /// How many commands are taken at once.
 const COMMANDS: usize = 256;
 
-/// What came of a session.
-pub(crate) struct Ended {
-    /// Whether the lock table ever answered on it.
-    pub(crate) served: bool,
-    pub(crate) why: End,
-}
-
-/// Serves calls over `stream` until the connection ends; none stays unanswered here.
-pub(crate) async fn run(dispatcher: Arc<Dispatcher>, index: usize, stream: Stream) -> Ended {
+/// Serves calls over `stream` until the connection ends; none stays unanswered here. Comes back with
+/// whether the lock table ever answered on it.
+pub(crate) async fn run(dispatcher: Arc<Dispatcher>, index: usize, stream: Stream) -> bool {
     let (sender, commands) = unbounded_channel();
     let mut session = Session {
         ledger: Ledger::new(Arc::clone(&dispatcher), Instant::now()),
@@ -51,16 +45,19 @@ pub(crate) async fn run(dispatcher: Arc<Dispatcher>, index: usize, stream: Strea
         output: Vec::with_capacity(WRITE_BYTES),
         written: 0,
         unflushed: false,
-        timer: Box::pin(tokio::time::sleep_until(Instant::now().into())),
+        bytes_taken: 0,
+        timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         armed: None,
         served: false,
-        closing: false,
         dispatcher,
     };
     session.dispatcher.up(index, sender);
-    // Whoever closed the dispatcher before this session was known did not tell it.
-    session.closing = session.dispatcher.is_closed();
-    let why = poll_fn(|cx| session.poll(cx)).await;
+    // Whoever ended everything before this session was known did not tell it.
+    let why = if session.dispatcher.is_done() {
+        End::Closed
+    } else {
+        poll_fn(|cx| session.poll(cx)).await
+    };
     session.end(why)
 }
 
@@ -78,11 +75,12 @@ struct Session {
     /// How many bytes of `output` are written.
     written: usize,
     unflushed: bool,
+    /// How many bytes the stream took in all.
+    bytes_taken: u64,
     timer: Pin<Box<Sleep>>,
     /// When `timer` goes off; it may be too early, never too late.
     armed: Option<Instant>,
     served: bool,
-    closing: bool,
 }
 
 impl Session {
@@ -96,7 +94,7 @@ impl Session {
     /// Does all that can be done now; every source of more has the task's waker afterwards.
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         self.read(cx)?;
-        self.take_commands(cx);
+        self.take_commands(cx)?;
         loop {
             let now = Instant::now();
             self.ledger.tick(now)?;
@@ -104,9 +102,6 @@ impl Session {
             if !self.is_time(cx, now) {
                 break;
             }
-        }
-        if self.closing && self.ledger.is_settled() {
-            return Err(End::Lost);
         }
         Ok(())
     }
@@ -142,7 +137,7 @@ impl Session {
                     break;
                 }
                 Decode::Refused(reason) => {
-                    tracing::warn!(%reason, "the server broke the protocol");
+                    trace::warn!(%reason, "the server broke the protocol");
                     return Err(End::Protocol);
                 }
             }
@@ -169,7 +164,7 @@ impl Session {
         Ok(())
     }
 
-    fn take_commands(&mut self, cx: &mut Context<'_>) {
+    fn take_commands(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         while let Poll::Ready(count) = self.commands.poll_recv_many(cx, &mut self.taken, COMMANDS)
             && count > 0
         {
@@ -183,10 +178,13 @@ impl Session {
                             self.dispatcher.submit(call);
                         }
                     }
-                    Command::Close => self.closing = true,
+                    Command::Close => self.ledger.close(now),
+                    // Nothing comes after it that is not refused elsewhere.
+                    Command::End => return Err(End::Closed),
                 }
             }
         }
+        Ok(())
     }
 
     fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), End> {
@@ -196,7 +194,10 @@ impl Session {
                 match Pin::new(&mut self.stream).poll_write(cx, rest) {
                     Poll::Pending => return Ok(()),
                     Poll::Ready(Err(_) | Ok(0)) => return Err(End::Lost),
-                    Poll::Ready(Ok(count)) => self.written += count,
+                    Poll::Ready(Ok(count)) => {
+                        self.written += count;
+                        self.bytes_taken += count as u64;
+                    }
                 }
                 self.unflushed = true;
             }
@@ -205,7 +206,8 @@ impl Session {
             if !self.ledger.has_output(now) || self.stream.poll_write_ready(cx).is_pending() {
                 break;
             }
-            self.ledger.encode(&mut self.output, WRITE_BYTES, now);
+            self.ledger
+                .encode(&mut self.output, WRITE_BYTES, self.bytes_taken, now);
         }
         if self.unflushed {
             match Pin::new(&mut self.stream).poll_flush(cx) {
@@ -225,7 +227,7 @@ impl Session {
             return false;
         };
         if self.armed.is_none_or(|armed| wakeup < armed) {
-            self.timer.as_mut().reset(wakeup.into());
+            self.timer.as_mut().reset(wakeup);
             self.armed = Some(wakeup);
         }
         if self.timer.as_mut().poll(cx).is_pending() {
@@ -236,17 +238,22 @@ impl Session {
     }
 
     /// Tells the dispatcher first, so that nothing is sent here any more, then empties everything.
-    fn end(mut self, why: End) -> Ended {
+    fn end(mut self, why: End) -> bool {
+        trace::info!(
+            address = self.dispatcher.address(self.index),
+            ?why,
+            "connection ended"
+        );
         self.dispatcher.down(
             self.index,
             match why {
-                End::Lost | End::Refused => Down::Unreachable,
+                End::Lost | End::Refused | End::Closed => Down::Unreachable,
                 End::Auth => Down::Auth,
                 End::Protocol => Down::Protocol,
             },
         );
         self.commands.close();
-        let mut elsewhere = self.ledger.end(&why);
+        let mut elsewhere = self.ledger.end(&why, self.bytes_taken);
         while let Ok(command) = self.commands.try_recv() {
             if let Command::Call(call) = command {
                 elsewhere.push(call);
@@ -255,9 +262,6 @@ impl Session {
         for call in elsewhere {
             self.dispatcher.submit(call);
         }
-        Ended {
-            served: self.served,
-            why,
-        }
+        self.served
     }
 }

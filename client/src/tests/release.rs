@@ -1,25 +1,14 @@
 //! Releases: tried until answered, never believed without an answer.
 
-use std::time::{Duration, Instant};
+use wire::Reason;
 
-use client::{Broker, Error, ReleaseOutcome, Ticket};
-use wire::{Reply, Token};
+use super::network::broker as brokers;
+use super::*;
+use crate::ReleaseOutcome;
 
-use crate::server::{Peer, Server, broker, soon};
-
-async fn ticket(broker: &Broker, peer: &mut Peer, token: u64) -> Ticket {
-    let call = broker.acquire("k").work_budget(Duration::from_secs(1));
-    let server = async {
-        let acquire = peer.acquire().await;
-        peer.grant(token, &acquire).await;
-    };
-    let (ticket, ()) = tokio::join!(soon("the grant", call), server);
-    ticket.unwrap()
-}
-
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_grant_that_is_not_current_any_more_is_told() {
-    let server = Server::start().await;
+    let mut server = Server::alone();
     let broker = server.broker();
     let mut peer = server.accept().await;
     let ticket = ticket(&broker, &mut peer, 1).await;
@@ -30,9 +19,9 @@ async fn a_grant_that_is_not_current_any_more_is_told() {
     assert_eq!(outcome.unwrap(), ReleaseOutcome::NotCurrent);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_release_goes_on_after_a_lost_connection_and_a_refusal() {
-    let server = Server::start().await;
+    let mut server = Server::alone();
     let broker = server.broker();
     let mut peer = server.accept().await;
     let ticket = ticket(&broker, &mut peer, 1).await;
@@ -41,44 +30,56 @@ async fn a_release_goes_on_after_a_lost_connection_and_a_refusal() {
         drop(peer);
         let mut peer = server.accept().await;
         assert_eq!(peer.release().await.token, Token(1));
-        peer.say(Reply::Error(wire::Reason::NoLeader)).await;
+        peer.say(Reply::Error(Reason::NoLeader)).await;
         peer.closed().await;
         server.accept().await.expect_release(1).await;
     });
     assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
 }
 
-#[tokio::test]
-async fn a_release_without_an_answer_is_no_success() {
-    let server = Server::start().await;
+#[tokio::test(start_paused = true)]
+async fn a_release_without_an_answer_is_no_success_and_ends_the_connection_later() {
+    let mut server = Server::alone();
     let broker = server.broker();
     let mut peer = server.accept().await;
     let ticket = ticket(&broker, &mut peer, 1).await;
     let started = Instant::now();
     let (outcome, _) = tokio::join!(ticket.release(), peer.release());
-    assert!(matches!(outcome, Err(Error::Indeterminate)), "{outcome:?}");
-    assert!(
-        (4900..5500).contains(&started.elapsed().as_millis()),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_error!(outcome.unwrap_err(), Error::Indeterminate);
+    assert_eq!(started.elapsed(), ms(5000));
+    peer.closed().await;
+    assert_eq!(started.elapsed(), ms(6500));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_release_that_could_not_be_sent_says_so() {
-    let server = Server::start().await;
+    let mut server = Server::alone();
     let broker = server.broker();
     let mut peer = server.accept().await;
     let ticket = ticket(&broker, &mut peer, 1).await;
     drop(peer);
     let _never_challenged = server.connection().await;
     let outcome = soon("the end of the release", ticket.release()).await;
-    assert!(matches!(outcome, Err(Error::NotConnected)), "{outcome:?}");
+    assert_error!(outcome.unwrap_err(), Error::NotConnected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_release_that_was_sent_once_stays_unknown_however_it_goes_on() {
+    let mut server = Server::alone();
+    let broker = server.broker();
+    let mut peer = server.accept().await;
+    let ticket = ticket(&broker, &mut peer, 1).await;
+    let (outcome, _connection) = tokio::join!(ticket.release(), async {
+        peer.release().await;
+        drop(peer);
+        server.connection().await
+    });
+    assert_error!(outcome.unwrap_err(), Error::Indeterminate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_ticket_and_a_dropped_release_still_release() {
-    let server = Server::start().await;
+    let mut server = Server::alone();
     let broker = server.broker();
     let mut peer = server.accept().await;
     drop(ticket(&broker, &mut peer, 1).await);
@@ -94,22 +95,9 @@ async fn a_dropped_ticket_and_a_dropped_release_still_release() {
     peer.released(&asked).await;
 }
 
-#[tokio::test]
-async fn the_last_broker_settles_its_releases_before_it_hangs_up() {
-    let server = Server::start().await;
-    let broker = server.broker();
-    let mut peer = server.accept().await;
-    let ticket = ticket(&broker, &mut peer, 1).await;
-    drop((ticket, broker));
-    peer.expect_release(1).await;
-    peer.closed().await;
-    assert!(!server.is_dialled_within(Duration::from_millis(300)).await);
-}
-
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unanswered_release_follows_the_leader() {
-    let (former, next) = (Server::start().await, Server::start().await);
-    let broker = broker([&former, &next]);
+    let ([mut former, mut next], broker) = brokers();
     let mut old = former.accept().await;
     let mut new = next.accept().await;
     old.say(Reply::Leader(former.address.clone())).await;
@@ -118,6 +106,24 @@ async fn an_unanswered_release_follows_the_leader() {
         assert_eq!(old.release().await.token, Token(1));
         new.say(Reply::Leader(next.address.clone())).await;
         new.expect_release(1).await;
+    });
+    assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_left_held_can_be_released_by_its_token() {
+    let mut server = Server::alone();
+    let broker = server.broker();
+    let mut peer = server.accept().await;
+    let token = ticket(&broker, &mut peer, 7).await.detach();
+    assert!(
+        tokio::time::timeout(ms(500), peer.next()).await.is_err(),
+        "nothing is released"
+    );
+    let (outcome, ()) = tokio::join!(broker.release("k", token), async {
+        let release = peer.release().await;
+        assert_eq!((release.token, release.key.as_str()), (Token(7), "k"));
+        peer.released(&release).await;
     });
     assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
 }

@@ -1,11 +1,12 @@
-//! A server that says and expects exactly what a test tells it to, on a loopback socket.
+//! The server's end of one connection: it says and expects exactly what a test tells it to. Shared by
+//! the tests over real sockets and those in memory.
+
+#![allow(dead_code, reason = "each user of this file uses a part of it")]
 
 use std::future::Future;
 use std::time::Duration;
 
-use client::Broker;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use wire::{
     Acquire, AuthToken, DIGEST_BYTES, Decode, Nonce, Release, Reply, Request, Token,
     decode_request, encode_reply, verify,
@@ -20,55 +21,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     result.unwrap_or_else(|_| panic!("{what} did not happen in time"))
 }
 
-pub(crate) struct Server {
-    listener: TcpListener,
-    pub(crate) address: String,
-}
-
-impl Server {
-    pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        Self { listener, address }
-    }
-
-    /// A broker with this server as its only address.
-    pub(crate) fn broker(&self) -> Broker {
-        broker([self])
-    }
-
-    /// A bare connection, before the handshake.
-    pub(crate) async fn connection(&self) -> TcpStream {
-        soon("a connection", self.listener.accept())
-            .await
-            .unwrap()
-            .0
-    }
-
-    /// A connection that came through the handshake.
-    pub(crate) async fn accept(&self) -> Peer {
-        Peer::handshake(self.connection().await).await
-    }
-
-    /// Whether a connection is waiting to be accepted.
-    pub(crate) async fn is_dialled_within(&self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.listener.accept())
-            .await
-            .is_ok()
-    }
-}
-
-pub(crate) fn broker<const N: usize>(servers: [&Server; N]) -> Broker {
-    let addresses = servers.map(|server| server.address.clone());
-    Broker::builder()
-        .addresses(addresses)
-        .token("secret")
-        .build()
-        .unwrap()
-}
-
-/// The server's end of one connection.
-pub(crate) struct Peer<S = TcpStream> {
+pub(crate) struct Peer<S> {
     stream: S,
     buffer: Vec<u8>,
 }
@@ -98,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     /// The next request, or `None` at the end of the stream.
-    async fn next(&mut self) -> Option<Request> {
+    pub(crate) async fn next(&mut self) -> Option<Request> {
         loop {
             match decode_request(&self.buffer) {
                 Decode::Complete(request, consumed) => {
@@ -128,9 +81,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         }
     }
 
-    /// The client ends the connection, and says nothing more before it does.
+    /// The client ends the connection, and says nothing more before it does but probes.
     pub(crate) async fn closed(&mut self) {
-        assert_eq!(soon("the end of the connection", self.next()).await, None);
+        loop {
+            match soon("the end of the connection", self.next()).await {
+                None => return,
+                Some(Request::Release(probe)) if probe.token == Token(0) => {}
+                Some(other) => panic!("expected the end of the connection, got {other:?}"),
+            }
+        }
     }
 
     pub(crate) async fn raw(&mut self, bytes: &[u8]) {
@@ -139,19 +98,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     pub(crate) async fn say(&mut self, reply: Reply) {
-        let mut bytes = Vec::new();
-        encode_reply(&reply, &mut bytes);
-        self.raw(&bytes).await;
+        self.raw(&bytes_of(&reply)).await;
     }
 
     pub(crate) async fn grant(&mut self, token: u64, acquire: &Acquire) {
-        let (owner, key) = (acquire.owner, acquire.key.clone());
-        self.say(Reply::Granted {
-            token: Token(token),
-            owner,
-            key,
-        })
-        .await;
+        self.say(granted(token, acquire)).await;
     }
 
     pub(crate) async fn time_out(&mut self, acquire: &Acquire) {
@@ -178,10 +129,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         .await;
     }
 
+    /// The next request must be a probe; it is answered.
+    pub(crate) async fn expect_probe(&mut self) {
+        let probe = self.release().await;
+        assert_eq!(probe.token, Token(0));
+        self.not_current(&probe).await;
+    }
+
     /// The next release must name this token; it is answered with `R`.
     pub(crate) async fn expect_release(&mut self, token: u64) {
         let release = self.release().await;
         assert_eq!(release.token, Token(token));
         self.released(&release).await;
+    }
+}
+
+pub(crate) fn bytes_of(reply: &Reply) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_reply(reply, &mut bytes);
+    bytes
+}
+
+/// The answer that grants it.
+pub(crate) fn granted(token: u64, acquire: &Acquire) -> Reply {
+    Reply::Granted {
+        token: Token(token),
+        owner: acquire.owner,
+        key: acquire.key.clone(),
     }
 }
