@@ -336,6 +336,12 @@ impl Dispatcher {
         });
     }
 
+    /// Whether no acquire is taken any more.
+    #[cfg(test)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.phase() >= Phase::Closing
+    }
+
     /// Whether everything ends.
     pub(crate) fn is_done(&self) -> bool {
         self.phase() == Phase::Done
@@ -353,7 +359,7 @@ impl Dispatcher {
     }
 
     /// Whether nothing is under way.
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.acquires.available_permits() == self.settings.acquires_max
             && self.releases.available_permits() == RELEASES_MAX
             && self.compensations.available_permits() == COMPENSATIONS_MAX
