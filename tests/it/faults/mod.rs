@@ -2,6 +2,7 @@
 //!
 //! Clusters run with default settings: heartbeat 100 ms, election timeout 1,000 ms.
 
+mod client;
 mod crash;
 mod flood;
 mod pause;
