@@ -77,7 +77,7 @@ use tokio::sync::{mpsc, watch};
 use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::feed::{Activation, Feed};
-use crate::lock::{Image, LockTable, Stamp};
+use crate::lock::{Image, Listing, LockTable, Stamp};
 use crate::type_config::{Payload, TypeConfig};
 use saved::Saved;
 use speaker::Speaker;
@@ -145,6 +145,13 @@ impl StateMachine {
             progress,
         };
         (machine, feed_receiver, progress_receiver)
+    }
+
+    /// See [`LockTable::list`]. Cluster time is taken to have gone on since it last moved here.
+    pub fn list(&self, prefix: &str, count_max: usize) -> Listing {
+        let passed = self.clock.now().saturating_sub(self.moved_at);
+        let now = Stamp(self.table.now().0.saturating_add(passed));
+        self.table.list(prefix, count_max, now)
     }
 
     /// One entry, and the message to the desk that comes of it.

@@ -2,6 +2,7 @@
 //! may be. A value of one of these types is valid by construction, so nothing behind the decoder
 //! checks it again.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -60,6 +61,13 @@ impl Key {
     /// The key as it stands in a frame.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+}
+
+/// A key is found by its text: both are compared byte by byte.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        self.as_str()
     }
 }
 

@@ -94,6 +94,26 @@ pub struct Lock {
     pub grant: Grant,
 }
 
+/// A held lock as people look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Key, token and deadline.
+    pub lock: Lock,
+    /// How long the grant lasts from when it was made.
+    pub lease: Lease,
+}
+
+/// Some of the held locks, in order of key, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// Cluster time of that moment.
+    pub now: Stamp,
+    /// The locks.
+    pub locks: Vec<Listed>,
+    /// True if there are more that were asked for.
+    pub more: bool,
+}
+
 /// What applying one [`Batch`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {

@@ -31,10 +31,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 
 use wire::{Key, LEASE_SECONDS_MAX, Lease, Token};
 
-pub use command::{Applied, Attempt, Batch, Command, Grant, Lock, Outcome, Stamp};
+pub use command::{Applied, Attempt, Batch, Command, Grant, Listed, Listing, Lock, Outcome, Stamp};
 pub use snapshot::Image;
 
 use deadlines::Deadlines;
@@ -144,6 +145,26 @@ impl LockTable {
         let mut locks: Vec<Lock> = self.locks.iter().map(lock).collect();
         locks.sort_unstable_by_key(|lock| lock.grant.token);
         locks
+    }
+
+    /// The first `count_max` held locks whose keys begin with `prefix`, in order of key. Costs what it
+    /// gives, however many locks there are. `now` is what to say for cluster time.
+    pub fn list(&self, prefix: &str, count_max: usize, now: Stamp) -> Listing {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let mut matching = self
+            .locks
+            .range::<str, _>(from)
+            .take_while(|(key, _)| key.as_str().starts_with(prefix));
+        let listed = |(key, held): (&Key, &Held)| Listed {
+            lock: Lock {
+                key: key.clone(),
+                grant: held.grant,
+            },
+            lease: held.lease,
+        };
+        let locks = matching.by_ref().take(count_max).map(listed).collect();
+        let more = matching.next().is_some();
+        Listing { now, locks, more }
     }
 
     /// A number that is the same on two nodes that applied the same, and almost surely another

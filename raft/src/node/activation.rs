@@ -34,9 +34,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::RaftHandle;
+use super::catch_up::CatchUp;
 use super::proposals::Proposals;
 use crate::clock::Clock;
 use crate::feed::{Activity, Leader, Status};
+use crate::state_machine::Progress;
 use crate::type_config::TypeConfig;
 
 /// What this node sees of the cluster at one moment.
@@ -52,6 +54,8 @@ pub(super) struct View {
     pub(super) fresh_until: u64,
     /// Who leads: this node, or a leader that was heard from within an election timeout.
     pub(super) leader: Option<Leader>,
+    /// What that leader says is committed, is applied here.
+    pub(super) caught_up: bool,
 }
 
 /// An activity that is to be proposed.
@@ -84,6 +88,11 @@ struct Inner {
     stopping: bool,
     /// Which term this node leads, and since when it knows.
     led: Option<(u64, TokioInstant)>,
+    /// From the newest view.
+    caught_up: bool,
+    /// The leader that was known last, and how many times it was another one than before.
+    known_leader: Option<u64>,
+    leader_changes: u64,
 }
 
 impl Board {
@@ -119,6 +128,17 @@ impl Board {
         } else if !view.leading {
             inner.led = None;
         }
+        inner.caught_up = view.caught_up;
+        if let Some(leader) = &view.leader
+            && inner.known_leader.replace(leader.id) != Some(leader.id)
+        {
+            inner.leader_changes += 1;
+            tracing::info!(
+                term = view.term,
+                leader = leader.client,
+                "the leader changed"
+            );
+        }
         let may_serve = view.leading && view.quorum_fresh && !inner.stopping;
         if inner
             .current
@@ -144,6 +164,16 @@ impl Board {
         };
         self.publish(|status| *status = new);
         begun
+    }
+
+    /// Whether this node had caught up with its leader at the newest look.
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.lock().caught_up
+    }
+
+    /// How many times this node came to know another leader than before, since it started.
+    pub(super) fn leader_changes(&self) -> u64 {
+        self.lock().leader_changes
     }
 
     /// For how long this node has led in its present term.
@@ -221,11 +251,14 @@ pub(super) struct Monitor {
     pub(super) election_timeout: Duration,
     /// How often to look when nothing seems to change.
     pub(super) period: Duration,
+    /// How far the log is applied.
+    pub(super) progress: watch::Receiver<Progress>,
+    pub(super) catch_up: CatchUp,
 }
 
 impl Monitor {
     /// Runs until Raft has stopped, then ends every activity.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut server = self.raft.server_metrics();
         let mut data = self.raft.data_metrics();
         let mut term = 0;
@@ -257,7 +290,7 @@ impl Monitor {
     }
 
     /// The view of this moment; `None` when Raft has stopped.
-    async fn look(&self) -> Option<View> {
+    async fn look(&mut self) -> Option<View> {
         let own = *self.raft.node_id();
         let seen = self.raft.with_raft_state(Seen::of).await.ok()?;
         let leading = seen.leading && seen.leader == Some(own);
@@ -267,6 +300,9 @@ impl Monitor {
                 .is_some_and(|at| self.is_recent(at) && at > self.started);
         let leader = seen.leader.filter(|_| heard);
         let client = leader.and_then(|id| self.client_address(id));
+        let applied = self.progress.borrow().last_applied.map(|id| id.index());
+        let committed = seen.committed.filter(|_| leader.is_some());
+        let caught_up = self.catch_up.observe(committed, applied);
         let fresh_until = self.fresh_until(own).filter(|_| leading);
         Some(View {
             term: seen.term,
@@ -274,6 +310,7 @@ impl Monitor {
             quorum_fresh: fresh_until.is_some(),
             fresh_until: fresh_until.unwrap_or(0),
             leader: leader.zip(client).map(|(id, client)| Leader { id, client }),
+            caught_up,
         })
     }
 
@@ -319,6 +356,8 @@ struct Seen {
     leading: bool,
     /// When the leader was heard from last.
     heard: Option<TokioInstant>,
+    /// How far the log is committed, as the leader says.
+    committed: Option<u64>,
 }
 
 impl Seen {
@@ -330,6 +369,7 @@ impl Seen {
             leader,
             leading: state.server_state == ServerState::Leader,
             heard: state.vote_last_modified(),
+            committed: state.cluster_committed().map(|id| id.index()),
         }
     }
 }
@@ -345,6 +385,7 @@ mod tests {
             quorum_fresh: true,
             fresh_until: 1_000,
             leader: None,
+            caught_up: true,
         }
     }
 
@@ -362,6 +403,22 @@ mod tests {
         assert_eq!(board.observe(&leading(3)), None);
         assert_eq!(board.term_of(Activity(1)), Some(3));
         assert_eq!(board.status().borrow().revoked, Activity(0));
+    }
+
+    #[test]
+    fn a_leader_that_is_lost_and_found_again_is_no_change() {
+        let board = Board::new();
+        let led_by = |id| View {
+            leader: Some(Leader {
+                id,
+                client: String::new(),
+            }),
+            ..View::default()
+        };
+        for view in [led_by(1), View::default(), led_by(1), led_by(2), led_by(1)] {
+            board.observe(&view);
+        }
+        assert_eq!(board.leader_changes(), 3);
     }
 
     #[test]

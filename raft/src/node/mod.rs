@@ -8,17 +8,20 @@
 //! | module | decides |
 //! |---|---|
 //! | `activation` | when this process may serve as leader |
+//! | `catch_up` | when it has what the cluster has committed |
 //! | `proposals` | what enters the log, in which order |
 //! | `founding` | how a cluster comes to be, exactly once |
 //! | `membership` | who belongs to it, and how a node is replaced |
 //! | `gate` | whose votes count |
 //! | `failover` | when a dead leader is replaced without waiting |
+//! | `operator` | what a person may have it do |
 //! | `settings` | the numbers that openraft runs with |
 //!
 //! A node that is dropped stops at once, as if its process had been killed (its sockets close, its
 //! data directory is let go); [`Node::shutdown`] is the orderly way.
 
 mod activation;
+mod catch_up;
 mod control;
 mod error;
 mod failover;
@@ -27,6 +30,7 @@ mod founding;
 mod gate;
 mod local;
 mod membership;
+mod operator;
 mod overview;
 mod proposals;
 mod quorum;
@@ -37,18 +41,19 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::{Raft, ServerState};
 use storage::Storage;
 use tokio::sync::{mpsc, watch};
 
 pub use error::Error;
+pub use operator::Refused;
 pub use overview::{Member, Overview, Role};
 pub use settings::{BATCH_BYTES_MAX, ELECTION_TIMEOUT_MS, HEARTBEAT_MS, SNAPSHOT_ENTRIES};
 
 use crate::clock::Clock;
 use crate::feed::{Activity, Feed, Status};
-use crate::lock::Batch;
+use crate::lock::{Batch, Listing};
 use crate::state_machine::{Progress, StateMachine};
 use crate::transport::Identity;
 use crate::type_config::{Peer, TypeConfig};
@@ -58,9 +63,6 @@ use runtime::Stop;
 
 /// The cap on active keys that a new cluster is founded with. Single mode has the same.
 pub const ACTIVE_KEYS_MAX: u32 = 65_536;
-
-/// How many election timeouts a hand-over may take.
-const HAND_OVER_TIMEOUTS: u32 = 2;
 
 type RaftHandle = Raft<TypeConfig, StateMachine>;
 
@@ -172,31 +174,6 @@ impl Node {
         self.proposals.batch(activity, batch);
     }
 
-    /// Ends this node's activity and, if it leads, gives the lead to the voter that is most up to
-    /// date. True when somebody else leads (or this node never did); false if that did not come
-    /// about within two election timeouts.
-    pub async fn hand_over(&self) -> bool {
-        self.board.stop();
-        let (leads, target) = {
-            let metrics = self.raft.metrics();
-            let metrics = metrics.borrow_watched();
-            let leads = metrics.state == ServerState::Leader;
-            (leads, overview::successor(&metrics, self.election_timeout))
-        };
-        let Some(target) = target else { return !leads };
-        if self.raft.trigger().transfer_leader(target).await.is_err() {
-            return false;
-        }
-        let own = *self.raft.node_id();
-        let wait = self
-            .raft
-            .wait(Some(self.election_timeout * HAND_OVER_TIMEOUTS));
-        let others = |leader: Option<u64>| leader.is_some_and(|leader| leader != own);
-        wait.metrics(|metrics| others(metrics.current_leader), "hand-over")
-            .await
-            .is_ok()
-    }
-
     /// Stops in order: nothing more is proposed, Raft and the transport close, the data directory is
     /// let go. Returns when all of that is done.
     pub async fn shutdown(&self) {
@@ -221,6 +198,22 @@ impl Node {
             self.identity.cluster_id(),
             &self.raft.metrics().borrow_watched(),
             progress,
+            &self.board,
         )
+    }
+
+    /// Returns when the core of Raft has answered, which it does between any two of its steps; false
+    /// when it has stopped. One that is stuck on its disk does not answer.
+    pub async fn responds(&self) -> bool {
+        self.raft.with_raft_state(|_| ()).await.is_ok()
+    }
+
+    /// The first `count_max` locks that are held as of the newest applied entry and whose keys begin
+    /// with `prefix`, in order of key; `None` when Raft has stopped. Applying waits meanwhile.
+    pub async fn locks(&self, prefix: String, count_max: usize) -> Option<Listing> {
+        let listing = self.raft.with_state_machine(move |machine| {
+            Box::pin(std::future::ready(machine.list(&prefix, count_max)))
+        });
+        listing.await.ok()
     }
 }

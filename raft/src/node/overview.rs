@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use openraft::{Instant, RaftMetrics, ServerState};
 
+use super::activation::Board;
+use crate::feed::Leader;
 use crate::state_machine::Progress;
 use crate::type_config::{Peer, TypeConfig};
 
@@ -31,6 +33,11 @@ pub struct Member {
     pub peer: Peer,
     /// True for a voter, false for a learner.
     pub voter: bool,
+    /// On a leader: the age of the newest message that this member has answered. `None` for the
+    /// leader itself and for who never answered.
+    pub last_contact: Option<Duration>,
+    /// On a leader: how many entries of its log this member is not known to have.
+    pub lag_entries: Option<u64>,
 }
 
 /// A node and its cluster at one moment, as the node sees them.
@@ -56,6 +63,16 @@ pub struct Overview {
     pub purged: Option<u64>,
     /// The membership that is in effect, in order of id.
     pub members: Vec<Member>,
+    /// Index up to which the log is committed, as the leader says.
+    pub committed: Option<u64>,
+    /// Who leads: this node, or a leader that was heard from within an election timeout.
+    pub heard_leader: Option<Leader>,
+    /// True if this node is a voter of the committed membership.
+    pub is_voter: bool,
+    /// True if what the leader says is committed is applied here.
+    pub caught_up: bool,
+    /// How many times this node came to know another leader than before, since it started.
+    pub leader_changes: u64,
 }
 
 impl Overview {
@@ -63,6 +80,7 @@ impl Overview {
         cluster_id: Option<u128>,
         metrics: &RaftMetrics<TypeConfig>,
         progress: Progress,
+        board: &Board,
     ) -> Self {
         let membership = metrics.membership_config.membership();
         let voters: Vec<u64> = membership.voter_ids().collect();
@@ -70,6 +88,8 @@ impl Overview {
             id: *id,
             peer: peer.clone(),
             voter: voters.contains(id),
+            last_contact: last_contact(metrics, *id),
+            lag_entries: lag_entries(metrics, *id),
         });
         Self {
             node_id: metrics.id,
@@ -88,8 +108,30 @@ impl Overview {
             snapshot: metrics.snapshot.map(|id| id.index()),
             purged: metrics.purged.map(|id| id.index()),
             members: members.collect(),
+            committed: metrics.cluster_committed.map(|id| id.index()),
+            heard_leader: board.status().borrow().leader.clone(),
+            is_voter: metrics
+                .committed_membership_config
+                .voter_ids()
+                .any(|id| id == metrics.id),
+            caught_up: board.has_caught_up(),
+            leader_changes: board.leader_changes(),
         }
     }
+}
+
+fn last_contact(metrics: &RaftMetrics<TypeConfig>, id: u64) -> Option<Duration> {
+    let heard = metrics.heartbeat.as_ref()?.get(&id).copied().flatten();
+    heard
+        .filter(|_| id != metrics.id)
+        .map(|at| at.into_inner().elapsed())
+}
+
+fn lag_entries(metrics: &RaftMetrics<TypeConfig>, id: u64) -> Option<u64> {
+    let matched = metrics.replication.as_ref()?.get(&id)?;
+    let has = |index: Option<u64>| index.map_or(0, |index| index + 1);
+    let matched = has(matched.as_ref().map(|log_id| log_id.index()));
+    Some(has(metrics.last_log_index).saturating_sub(matched))
 }
 
 /// The voter that a leader hands over to: the one with the longest log among those that were heard
@@ -99,11 +141,7 @@ pub(super) fn successor(metrics: &RaftMetrics<TypeConfig>, recent: Duration) -> 
         return None;
     }
     let matched = metrics.replication.as_ref()?;
-    let heard = metrics.heartbeat.as_ref()?;
-    let is_there = |id: &u64| {
-        let heard = heard.get(id).copied().flatten();
-        heard.is_some_and(|at| at.into_inner().elapsed() < recent)
-    };
+    let is_there = |id: &u64| last_contact(metrics, *id).is_some_and(|age| age < recent);
     let others = metrics
         .membership_config
         .voter_ids()

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::activation::{Board, Monitor};
+use super::catch_up::CatchUp;
 use super::failover::Watch;
 use super::gate::Gate;
 use super::local::{Entrance, Local};
@@ -201,6 +202,8 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
         started,
         election_timeout,
         period: Duration::from_millis((config.heartbeat_ms / LOOKS_PER_HEARTBEAT).max(1)),
+        progress: progress.clone(),
+        catch_up: CatchUp::default(),
     };
     tokio::spawn(proposer.run(raft.clone()));
     tokio::spawn(monitor.run());
