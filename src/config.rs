@@ -5,10 +5,14 @@
 //! way its author wrote it: one line with the flag or variable, the value and what is allowed.
 //! Nothing is clamped.
 
+mod admin;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+
+pub use admin::{ADMIN_PORT_OFFSET, Admin, admin_address};
 
 /// One setting as users see it.
 #[derive(Debug)]
@@ -71,12 +75,22 @@ settings! {
         "MS", "1000", false,
         "Longest silence of a leader before an election, in milliseconds; elections start after \
          half of it to all of it";
+    SNAPSHOT_ENTRIES = "snapshot-entries", "SNAPSHOT_ENTRIES", "N", "16384", false,
+        "Log entries between two snapshots of a cluster's node, 16 to 1000000";
     MAX_WAITERS = "max-waiters", "MAX_WAITERS", "N", "2048", false,
         "Waiters per key, at most 16384";
     MAX_TOTAL_WAITERS = "max-total-waiters", "MAX_TOTAL_WAITERS", "N", "16384", false,
         "Waiters in all, at most 65536";
     MAX_CONNECTIONS = "max-connections", "MAX_CONNECTIONS", "N", "1024", false,
         "Client connections, at most 8192";
+    ADMIN_BIND = "admin-bind", "ADMIN_BIND", "IP:PORT|off", "", false,
+        "Address of the admin endpoint (health, status, metrics over HTTP); \
+         default 127.0.0.1 with the client port + 2000";
+    ADMIN_TOKEN = "admin-token", "ADMIN_TOKEN", "TOKEN", "", true,
+        "Bearer token of the admin endpoint: what changes something is off without one, and beyond \
+         loopback so are status and locks";
+    ADMIN_TOKEN_FILE = "admin-token-file", "ADMIN_TOKEN_FILE", "FILE", "", false,
+        "File whose first line is the admin token";
     LOG_FORMAT = "log-format", "LOG_FORMAT", "text|json", "text", false,
         "Format of the log on standard error; its level is set by RUST_LOG";
 }
@@ -124,6 +138,8 @@ pub struct Config {
     pub cluster: Option<Cluster>,
     /// Limits of the lock service.
     pub limits: Limits,
+    /// The admin endpoint; `None` when it is off.
+    pub admin: Option<Admin>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What a person should know although the start goes on, a line each.
@@ -156,6 +172,8 @@ pub struct Cluster {
     pub heartbeat_ms: u64,
     /// Longest silence before an election, in milliseconds.
     pub election_timeout_ms: u64,
+    /// Log entries between two snapshots, 16 to 1,000,000.
+    pub snapshot_entries: u64,
 }
 
 /// A founding member's two addresses, as configured.
@@ -281,6 +299,24 @@ impl Reader<'_> {
             .collect();
         Ok(Some(lines))
     }
+
+    /// A secret that is given itself or as the one line of a file, and which of the two settings it
+    /// came from; empty when neither is there.
+    fn secret<'s>(
+        &self,
+        itself: &'s Setting,
+        file: &'s Setting,
+    ) -> Result<(&'s Setting, Secret), ConfigError> {
+        match (self.given(itself), self.secret_lines(file)?) {
+            (Some(_), Some(_)) => {
+                let allowed = format_args!("--{} is set too: give one of them", itself.flag);
+                Err(self.refuse(file, allowed))
+            }
+            (_, None) => Ok((itself, Secret(self.text(itself).into_bytes()))),
+            (None, Some(lines)) if lines.len() == 1 => Ok((file, lines[0].clone())),
+            (None, Some(_)) => Err(self.refuse(file, "the file must hold one line")),
+        }
+    }
 }
 
 impl Config {
@@ -315,6 +351,7 @@ impl Config {
             _ => return Err(reader.refuse(LOG_FORMAT, "it must be text or json")),
         };
         let port = u16::try_from(reader.number(PORT, 1, 65_535)?).expect("the bound was a u16");
+        let admin = admin::admin(&reader, port)?;
         Ok(Self {
             bind,
             port,
@@ -322,6 +359,7 @@ impl Config {
             tls,
             cluster,
             limits,
+            admin,
             log_format,
             warnings,
         })
@@ -408,6 +446,7 @@ fn cluster(reader: &Reader<'_>, bind: IpAddr) -> Result<Option<Cluster>, ConfigE
             format_args!("it must be at least four heartbeats of {heartbeat_ms} ms"),
         ));
     }
+    let snapshot_entries = reader.number(SNAPSHOT_ENTRIES, 16, 1_000_000)?;
     Ok(Some(Cluster {
         data_dir,
         own,
@@ -416,6 +455,7 @@ fn cluster(reader: &Reader<'_>, bind: IpAddr) -> Result<Option<Cluster>, ConfigE
         bootstrap,
         heartbeat_ms,
         election_timeout_ms,
+        snapshot_entries,
     }))
 }
 
@@ -424,23 +464,7 @@ fn cluster_secret(
     bind: IpAddr,
     peers: &[PeerAddress],
 ) -> Result<Secret, ConfigError> {
-    let (setting, secret) = match (
-        reader.given(CLUSTER_SECRET),
-        reader.secret_lines(CLUSTER_SECRET_FILE)?,
-    ) {
-        (Some(_), Some(_)) => {
-            let allowed = "--cluster-secret is set too: give one of them";
-            return Err(reader.refuse(CLUSTER_SECRET_FILE, allowed));
-        }
-        (_, None) => (
-            CLUSTER_SECRET,
-            Secret(reader.text(CLUSTER_SECRET).into_bytes()),
-        ),
-        (None, Some(lines)) if lines.len() == 1 => (CLUSTER_SECRET_FILE, lines[0].clone()),
-        (None, Some(_)) => {
-            return Err(reader.refuse(CLUSTER_SECRET_FILE, "the file must hold one line"));
-        }
-    };
+    let (setting, secret) = reader.secret(CLUSTER_SECRET, CLUSTER_SECRET_FILE)?;
     let local = bind.is_loopback() && peers.iter().all(|peer| is_loopback(&peer.raft));
     if !local && secret.0.len() < SECRET_BYTES_MIN {
         return Err(reader.refuse(
@@ -521,7 +545,7 @@ fn is_loopback(address: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn resolve(given: &[(&str, &str)]) -> Result<Config, String> {
+    pub(super) fn resolve(given: &[(&str, &str)]) -> Result<Config, String> {
         let lookup = |setting: &Setting| {
             let flag = given.iter().find(|(name, _)| *name == setting.flag);
             let env = given.iter().find(|(name, _)| *name == setting.env);
@@ -531,7 +555,7 @@ mod tests {
         Config::resolve(&lookup).map_err(|error| error.to_string())
     }
 
-    fn refused(given: &[(&str, &str)], line: &str) {
+    pub(super) fn refused(given: &[(&str, &str)], line: &str) {
         assert_eq!(resolve(given).expect_err("it must be refused"), line);
     }
 

@@ -24,6 +24,8 @@ enum Subcommands {
     Lock(cli::lock::LockArgs),
     /// Measure a server or cluster with the reference workload
     Bench(cli::bench::BenchArgs),
+    /// Ask one node whether it is ready, or live: exit code 0 or 1, for probes
+    Health(cli::health::HealthArgs),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Subcommands::Dev(args) => cli::dev::run(&args),
         Subcommands::Lock(args) => cli::lock::run(&args),
         Subcommands::Bench(args) => cli::bench::run(&args),
+        Subcommands::Health(args) => cli::health::run(&args),
     })
 }
 

@@ -5,7 +5,8 @@
 //!
 //! The data directory comes first: its lock waits for a predecessor that is still stopping, whose
 //! ports are therefore free afterwards. The peer port comes before the client port, so that a node
-//! that clients can reach is always part of its cluster's conversation.
+//! that clients can reach is always part of its cluster's conversation. All ports are bound before
+//! anything is served, so a port that is taken is an error of the start.
 //!
 //! # Order of stop
 //!
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use raft::clock::MonotonicClock;
 use raft::lock::Batch;
-use raft::node::{Bootstrap, SNAPSHOT_ENTRIES};
+use raft::node::Bootstrap;
 use raft::type_config::Peer;
 use raft::{Activity, Node};
 use storage::{Options, Storage};
@@ -33,6 +34,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use wire::AuthToken;
 
+use crate::admin::{self, Admin};
 use crate::config::{self, Config, PeerAddress};
 use crate::desk::Limits;
 use crate::driver::{Backend, Cluster, Propose};
@@ -56,7 +58,7 @@ pub enum Error {
     Listen {
         /// Which one.
         address: SocketAddr,
-        /// Clients or peers.
+        /// Clients, peers or the admin endpoint.
         purpose: &'static str,
         /// What the system said.
         error: io::Error,
@@ -90,6 +92,10 @@ pub async fn run(config: Config) -> Result<(), Error> {
         None => None,
     };
     let listener = listen(SocketAddr::new(config.bind, config.port), "clients").await?;
+    let admin_listener = match &config.admin {
+        Some(admin) => Some(listen(admin.address, "the admin endpoint").await?),
+        None => None,
+    };
     let (node, backend) = match node {
         Some((node, backend)) => (Some(node), backend),
         None => (None, Backend::Single),
@@ -98,6 +104,10 @@ pub async fn run(config: Config) -> Result<(), Error> {
         Server::start(listener, server_config(&config, tls), backend).map_err(Error::Runtime)?;
     let mode = if node.is_some() { "cluster" } else { "single" };
     tracing::info!(address = %server.local_addr(), mode, "serving clients");
+    let _admin = match admin_listener {
+        Some(listener) => Some(start_admin(listener, &config, &server, node.clone())?),
+        None => None,
+    };
     tokio::select! {
         name = signals.next() => tracing::info!("stopping: {name}"),
         error = failure(node.as_deref()) => return Err(error.into()),
@@ -156,7 +166,7 @@ async fn start_node(
         heartbeat_ms: cluster.heartbeat_ms,
         election_timeout_ms: cluster.election_timeout_ms,
         storage,
-        snapshot_entries: SNAPSHOT_ENTRIES,
+        snapshot_entries: cluster.snapshot_entries,
         clock: Arc::new(MonotonicClock),
     })
     .await?;
@@ -169,6 +179,26 @@ async fn start_node(
         status: node.status(),
     });
     Ok((node, backend))
+}
+
+fn start_admin(
+    listener: TcpListener,
+    config: &Config,
+    server: &Server,
+    node: Option<Arc<Node>>,
+) -> Result<Admin, Error> {
+    let address = listener.local_addr().map_err(Error::Runtime)?;
+    let own = config.cluster.as_ref().map(|c| c.own.client.clone());
+    let admin = Admin::start(admin::Config {
+        listener: listener.into_std().map_err(Error::Runtime)?,
+        token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
+        node,
+        probe: server.probe().clone(),
+        address: own.unwrap_or_else(|| server.local_addr().to_string()),
+    })
+    .map_err(Error::Runtime)?;
+    tracing::info!(%address, "serving the admin endpoint");
+    Ok(admin)
 }
 
 /// Batches go to the node's log.

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use wire::{AuthToken, Decode, Reply, decode_challenge, decode_reply, digest};
 
 use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
-use crate::config::{PEER_PORT_OFFSET, SETTINGS};
+use crate::config::{ADMIN_PORT_OFFSET, SETTINGS, admin_address};
 
 /// How long a node may take to stop by itself before it is killed: its own bound and a little.
 const STOP_WITHIN: Duration = Duration::from_secs(12);
@@ -41,7 +41,8 @@ pub struct DevArgs {
     /// How many nodes: 1, 3, 5 or 7
     #[arg(long, default_value_t = 3)]
     nodes: u16,
-    /// Client port of the first node; the others follow it, peers use client port + 1000
+    /// Client port of the first node; the others follow it; peers use client port + 1000, the admin
+    /// endpoint client port + 2000
     #[arg(long, default_value_t = 5225)]
     port: u16,
     /// Where the nodes keep their data; without it a temporary directory that is removed at the end
@@ -61,13 +62,13 @@ pub fn run(args: &DevArgs) -> u8 {
     let last = args.port.checked_add(args.nodes - 1);
     if args.port == 0
         || last
-            .and_then(|port| port.checked_add(PEER_PORT_OFFSET))
+            .and_then(|port| port.checked_add(ADMIN_PORT_OFFSET))
             .is_none()
     {
         eprintln!(
             "ticketing: --port is \"{}\": it must be 1 to {}",
             args.port,
-            u16::MAX - PEER_PORT_OFFSET - (args.nodes - 1)
+            u16::MAX - ADMIN_PORT_OFFSET - (args.nodes - 1)
         );
         return EXIT_USAGE;
     }
@@ -118,10 +119,14 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
         args.nodes,
         dir.display()
     );
-    for (number, address) in addresses.iter().enumerate() {
-        let child = start_node(args.port, &addresses, number, dir)?;
+    for (number, (port, address)) in (args.port..).zip(&addresses).enumerate() {
+        let child = start_node(port, &addresses, number, dir)?;
         let process = child.id().unwrap_or(0);
-        say!("  node {}  {address}  process {process}", number + 1);
+        let admin = admin_address(port).expect("that there is one was checked first");
+        say!(
+            "  node {}  {address}  process {process}  admin http://{admin}",
+            number + 1
+        );
         processes.insert(address.clone(), process);
         let (stop_in, stop) = mpsc::channel(1);
         stops.push(stop_in);
@@ -185,7 +190,6 @@ fn start_node(port: u16, addresses: &[String], number: usize, dir: &Path) -> io:
     for setting in SETTINGS {
         command.env_remove(setting.env);
     }
-    let port = port + u16::try_from(number).expect("at most seven nodes");
     command
         .args(["serve", "--port", &port.to_string()])
         .args(["--parent", &std::process::id().to_string()])

@@ -11,6 +11,8 @@ macro_rules! say {
 pub mod bench;
 pub mod connect;
 pub mod dev;
+pub mod health;
+mod http;
 pub mod lock;
 pub mod serve;
 

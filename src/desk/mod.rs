@@ -49,7 +49,7 @@ mod waiters;
 
 use raft::Activity;
 use raft::lock::Batch;
-use wire::{Acquire, Reason, Release};
+use wire::{Acquire, Key, Reason, Release};
 
 pub use admission::Limits;
 pub use event::{Effect, Event, Leadership, SessionId};
@@ -201,6 +201,17 @@ impl Desk {
         let span = self.span.as_ref()?;
         let wakeups = [span.waiters.next_deadline(), span.stamp_due_at()];
         wakeups.into_iter().flatten().min()
+    }
+
+    /// Whether requests are served.
+    pub fn is_active(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// How many acquires queue for `key`.
+    pub fn waiters(&self, key: &Key) -> usize {
+        let state = self.span.as_ref().and_then(|span| span.keys.get(key));
+        state.map_or(0, |state| state.queue.len())
     }
 
     /// How much there is of everything.

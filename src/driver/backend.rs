@@ -3,10 +3,12 @@
 //! Everything in front of this seam is the same in both modes. What differs is only when a batch's
 //! outcomes come back: at once, or in log order through the feed.
 
-use raft::lock::{Applied, Batch, LockTable, Stamp};
+use raft::lock::{Applied, Batch, Listing, LockTable, Stamp};
 use raft::node::ACTIVE_KEYS_MAX;
 use raft::{Activation, Activity, Feed, Status};
 use tokio::sync::{mpsc, watch};
+
+use super::Table;
 
 /// Hands batches to consensus.
 pub trait Propose: Send + 'static {
@@ -43,17 +45,52 @@ pub struct Cluster {
 
 /// Takes batches, in either mode.
 pub(super) enum Sink {
-    /// Applied on the spot.
-    Table(Box<LockTable>),
+    /// Applied on the spot. Its time counts from `begun_at`, in monotonic nanoseconds.
+    Table {
+        table: Box<LockTable>,
+        begun_at: u64,
+    },
     /// On its way through the log.
     Log(Box<dyn Propose>),
 }
 
 impl Sink {
+    /// An empty table whose time begins at `now`.
+    pub(super) fn table(now: u64) -> Self {
+        Self::Table {
+            table: Box::new(LockTable::new(ACTIVE_KEYS_MAX)),
+            begun_at: now,
+        }
+    }
+
+    /// The table of single mode at `now`.
+    pub(super) fn show(&self, now: u64) -> Option<Table> {
+        match self {
+            Self::Table { table, begun_at } => Some(Table {
+                now: Stamp(now.saturating_sub(*begun_at)),
+                active_keys: table.active_keys(),
+                tokens_granted: table.tokens_granted(),
+                state_hash: table.state_hash(),
+            }),
+            Self::Log(_) => None,
+        }
+    }
+
+    /// Locks of the table of single mode, as [`LockTable::list`] gives them, at `now`.
+    pub(super) fn list(&self, prefix: &str, count_max: usize, now: u64) -> Option<Listing> {
+        match self {
+            Self::Table { table, begun_at } => {
+                let now = Stamp(now.saturating_sub(*begun_at));
+                Some(table.list(prefix, count_max, now))
+            }
+            Self::Log(_) => None,
+        }
+    }
+
     /// Hands `batch` over. In single mode that already applies it.
     pub(super) fn propose(&mut self, activity: Activity, batch: Batch) -> Option<Applied> {
         match self {
-            Self::Table(table) => Some(table.apply(&batch)),
+            Self::Table { table, .. } => Some(table.apply(&batch)),
             Self::Log(proposer) => {
                 proposer.propose(activity, batch);
                 None

@@ -6,6 +6,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::Observer;
+
 /// How long a stop waits for batches under way, so that their requests still get an answer.
 pub(super) const QUIESCE: Duration = Duration::from_secs(1);
 
@@ -23,6 +25,7 @@ pub(super) enum Phase {
 pub(crate) struct Handle {
     phase: watch::Sender<Phase>,
     quiet: watch::Receiver<bool>,
+    observer: Observer,
     task: JoinHandle<()>,
 }
 
@@ -30,9 +33,20 @@ impl Handle {
     pub(super) fn new(
         phase: watch::Sender<Phase>,
         quiet: watch::Receiver<bool>,
+        observer: Observer,
         task: JoinHandle<()>,
     ) -> Self {
-        Self { phase, quiet, task }
+        Self {
+            phase,
+            quiet,
+            observer,
+            task,
+        }
+    }
+
+    /// What may look at the driver.
+    pub(crate) fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// Has nothing more proposed, and waits (bounded) until nothing is under way. Nobody's request is

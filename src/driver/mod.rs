@@ -41,14 +41,13 @@ mod front;
 mod handle;
 mod node;
 mod outbox;
+mod question;
 mod seats;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use raft::clock::Clock;
-use raft::lock::LockTable;
-use raft::node::ACTIVE_KEYS_MAX;
 use raft::{Activity, Feed};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -62,6 +61,8 @@ pub(crate) use front::{Front, Inbound};
 pub(crate) use handle::Handle;
 use handle::{Phase, QUIESCE};
 pub(crate) use outbox::{Contents, Outbox};
+pub use question::{Observer, Report, Table};
+use question::{QUESTIONS_MAX, Question};
 use seats::Seats;
 
 /// Batches that are proposed and not applied yet. Enough to keep network, disk and state machine
@@ -95,6 +96,7 @@ pub(crate) fn start(backend: Backend, limits: Limits, clock: Arc<dyn Clock>) -> 
     let (inbound, messages) = mpsc::channel(INBOUND_MAX);
     let (phase, phases) = watch::channel(Phase::Serving);
     let (quiet, quiets) = watch::channel(false);
+    let (asking, questions) = mpsc::channel(QUESTIONS_MAX);
     let release_lane = Arc::new(Semaphore::new(RELEASES_IN_FLIGHT_MAX));
     let driver = Driver::new(
         backend,
@@ -103,14 +105,14 @@ pub(crate) fn start(backend: Backend, limits: Limits, clock: Arc<dyn Clock>) -> 
         Arc::clone(&release_lane),
         quiet,
     );
-    let task = tokio::spawn(driver.run(messages, phases));
+    let task = tokio::spawn(driver.run(messages, questions, phases));
     (
         Front {
             inbound,
             release_lane,
             clock,
         },
-        Handle::new(phase, quiets, task),
+        Handle::new(phase, quiets, Observer(asking), task),
     )
 }
 
@@ -135,6 +137,7 @@ struct Driver {
 /// What woke the driver.
 enum Wake {
     Messages,
+    Question(Question),
     Feed(Option<Feed>),
     Status,
     Phase,
@@ -151,10 +154,7 @@ impl Driver {
     ) -> Self {
         let single = matches!(backend, Backend::Single);
         let (origin, own, sink, feed, status) = match backend {
-            Backend::Single => {
-                let table = Box::new(LockTable::new(ACTIVE_KEYS_MAX));
-                (0, None, backend::Sink::Table(table), None, None)
-            }
+            Backend::Single => (0, None, backend::Sink::table(clock.now()), None, None),
             Backend::Cluster(Cluster {
                 origin,
                 own,
@@ -193,6 +193,7 @@ impl Driver {
     async fn run(
         mut self,
         mut inbound: mpsc::Receiver<Inbound>,
+        mut questions: mpsc::Receiver<Question>,
         mut phases: watch::Receiver<Phase>,
     ) {
         let mut messages = Vec::with_capacity(MESSAGES_PER_ROUND_MAX);
@@ -208,6 +209,7 @@ impl Driver {
                 feed = self.feed.next() => Wake::Feed(feed),
                 () = self.status.changed() => Wake::Status,
                 Ok(()) = phases.changed() => Wake::Phase,
+                Some(question) = questions.recv() => Wake::Question(question),
                 () = timer.wait(due), if due.is_some() => Wake::Timer,
             };
             // The session that spoke is one of many, most likely.
@@ -232,8 +234,10 @@ impl Driver {
         let mut now = self.clock.now();
         self.sink.expire(now);
         let status = matches!(wake, Wake::Status) || self.status.has_changed();
-        if let Wake::Feed(feed) = wake {
-            self.take_feed(now, feed);
+        match wake {
+            Wake::Feed(feed) => self.take_feed(now, feed),
+            Wake::Question(question) => self.answer(now, question),
+            Wake::Messages | Wake::Status | Wake::Phase | Wake::Timer => {}
         }
         for _ in 0..FEEDS_PER_ROUND_MAX {
             match self.feed.try_next() {
@@ -273,6 +277,31 @@ impl Driver {
                 // The node is gone, and with it every promise to serve.
                 self.handle(now, Event::Leader(Leadership::Unknown));
                 self.handle(now, Event::Revoked(Activity(u64::MAX)));
+            }
+        }
+    }
+
+    /// Answers whoever looks in from outside. That nobody waits for the answer any more is no news.
+    fn answer(&self, now: u64, question: Question) {
+        match question {
+            Question::Report(answer) => {
+                let report = Report {
+                    active: self.desk.is_active(),
+                    counts: self.desk.counts(),
+                    table: self.sink.show(now),
+                };
+                let _ = answer.send(report);
+            }
+            Question::Waiters { keys, answer } => {
+                let waiters = keys.iter().map(|key| self.desk.waiters(key));
+                let _ = answer.send(waiters.collect());
+            }
+            Question::Locks {
+                prefix,
+                count_max,
+                answer,
+            } => {
+                let _ = answer.send(self.sink.list(&prefix, count_max, now));
             }
         }
     }

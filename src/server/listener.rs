@@ -72,6 +72,11 @@ impl Gate {
         }
     }
 
+    /// The slots of connections, to be looked at.
+    pub(super) fn slots(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.slots)
+    }
+
     fn next_session(&self) -> SessionId {
         SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))
     }

@@ -18,6 +18,7 @@ mod handshake;
 mod input;
 mod listener;
 mod output;
+mod probe;
 mod session;
 mod tls;
 mod transport;
@@ -43,6 +44,7 @@ use crate::driver::{self, Backend};
 use listener::Gate;
 
 pub use counters::{Counter, Counters};
+pub use probe::Probe;
 pub use tls::{TlsError, acceptor};
 
 /// How long a stop waits for sessions to take their last replies, once they were told to close.
@@ -66,7 +68,7 @@ pub struct ServerConfig {
 /// A running front end. Dropping it closes the listener and leaves the sessions to themselves.
 pub struct Server {
     address: SocketAddr,
-    counters: Arc<Counters>,
+    probe: Probe,
     stopping: watch::Sender<bool>,
     driver: driver::Handle,
     listening: JoinHandle<()>,
@@ -88,12 +90,19 @@ impl Server {
             config.tls,
             config.connections_max,
             Arc::clone(&counters),
-            stops,
+            stops.clone(),
         );
+        let probe = Probe {
+            driver: driver.observer(),
+            counters,
+            slots: gate.slots(),
+            connections_max: config.connections_max,
+            stopping: stops,
+        };
         let listening = tokio::spawn(listener::accept_all(listener, Arc::new(gate), front));
         Ok(Self {
             address,
-            counters,
+            probe,
             stopping,
             driver,
             listening,
@@ -105,9 +114,9 @@ impl Server {
         self.address
     }
 
-    /// What it has seen.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// What may look at it.
+    pub fn probe(&self) -> &Probe {
+        &self.probe
     }
 
     /// Waits until the front end fails, which only a defect in it brings about. The process must end

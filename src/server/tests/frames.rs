@@ -112,7 +112,7 @@ async fn ten_thousand_pipelined_requests_of_a_reading_client_are_all_answered() 
         }
     }
     sending.await.unwrap();
-    assert_eq!(server.counters().slow.get(), 0);
+    assert_eq!(server.probe().counters().slow.get(), 0);
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn malformed_frames_end_the_session_with_their_reason() {
         peer.send(&frame).await;
         peer.expect_last(format!("E{reason}\n")).await;
     }
-    assert_eq!(server.counters().malformed.get(), count);
+    assert_eq!(server.probe().counters().malformed.get(), count);
 }
 
 #[tokio::test]

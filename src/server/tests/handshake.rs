@@ -11,7 +11,7 @@ async fn the_right_digest_gets_no_reply_and_then_frames_follow() {
     let nonce = peer.challenge().await;
     peer.send(format!("{}\n", digest(TOKEN, &nonce))).await;
     peer.settle().await;
-    assert_eq!(server.counters().sessions.get(), 1);
+    assert_eq!(server.probe().counters().sessions.get(), 1);
 }
 
 #[tokio::test]
@@ -54,8 +54,8 @@ async fn other_digests_are_refused() {
     let nonce = peer.challenge().await;
     peer.send(format!("{}\r\n", digest(TOKEN, &nonce))).await;
     peer.expect_last("Eauth_failed\n").await;
-    assert_eq!(server.counters().failed_auth.get(), 5);
-    assert_eq!(server.counters().sessions.get(), 0);
+    assert_eq!(server.probe().counters().failed_auth.get(), 5);
+    assert_eq!(server.probe().counters().sessions.get(), 0);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_long_line_is_refused_before_its_end() {
     peer.challenge().await;
     peer.send("x".repeat(257)).await;
     peer.expect_last("Eline_too_long\n").await;
-    assert_eq!(server.counters().failed_line.get(), 1);
+    assert_eq!(server.probe().counters().failed_line.get(), 1);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ async fn one_connection_too_many_is_closed_before_a_byte_is_sent() {
         let _ = third.0.write_all(b"hello\n").await;
         third.expect_last("").await;
     }
-    assert_eq!(server.counters().turned_away.get(), 3);
+    assert_eq!(server.probe().counters().turned_away.get(), 3);
     first.settle().await;
 
     drop(second);
@@ -118,7 +118,7 @@ async fn a_deaf_client_on_a_real_socket_is_cut_as_well() {
     let frames = frame.repeat(1000);
     let start = Instant::now();
     let mut sent = 0;
-    while server.counters().slow.get() == 0 {
+    while server.probe().counters().slow.get() == 0 {
         assert!(
             start.elapsed() < PATIENCE,
             "a client that never reads is still connected"
@@ -129,5 +129,5 @@ async fn a_deaf_client_on_a_real_socket_is_cut_as_well() {
             sent += count;
         }
     }
-    assert_eq!(server.counters().malformed.get(), 0);
+    assert_eq!(server.probe().counters().malformed.get(), 0);
 }

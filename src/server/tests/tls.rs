@@ -65,7 +65,7 @@ async fn plaintext_is_disconnected() {
     peer.send(format!("{}\n", "x".repeat(43))).await;
     let rest = peer.rest().await;
     assert!(!rest.starts_with(b"SHA-256"), "{}", rest.escape_ascii());
-    assert_eq!(server.counters().failed_tls.get(), 1);
+    assert_eq!(server.probe().counters().failed_tls.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]

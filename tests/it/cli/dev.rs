@@ -21,7 +21,7 @@ impl Dev {
     fn start() -> Self {
         let gate = gate::shared();
         let dir = TempDir::new().expect("a temporary directory");
-        let mut ports = Ports::with_peer_ports(3);
+        let mut ports = Ports::with_default_offsets(3);
         let port = ports.next();
         let mut command = binary();
         command

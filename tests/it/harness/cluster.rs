@@ -24,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) address: String,
     /// Peer address; empty in single mode.
     pub(crate) peer_address: String,
+    /// Where its admin endpoint is asked, `host:port`.
+    pub(crate) admin: String,
     name: String,
     flags: Vec<String>,
     environment: Vec<(String, String)>,
@@ -36,27 +38,33 @@ pub(crate) struct Server {
 impl Server {
     /// A single server that accepts connections.
     pub(crate) fn single(flags: &[&str]) -> Self {
-        Self::single_behind(gate::shared(), flags)
+        Self::single_behind(gate::shared(), "127.0.0.1", flags)
     }
 
     /// A single server in a test that has the machine alone.
     pub(crate) fn single_alone(flags: &[&str]) -> Self {
-        Self::single_behind(gate::alone(), flags)
+        Self::single_behind(gate::alone(), "127.0.0.1", flags)
     }
 
-    fn single_behind(gate: Gate, flags: &[&str]) -> Self {
+    /// A single server whose admin endpoint is open beyond loopback.
+    pub(crate) fn single_with_open_admin(flags: &[&str]) -> Self {
+        Self::single_behind(gate::shared(), "0.0.0.0", flags)
+    }
+
+    fn single_behind(gate: Gate, admin_ip: &str, flags: &[&str]) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut ports = Ports::reserve(1);
-        let port = ports.next();
+        let mut ports = Ports::reserve(2);
+        let (port, admin) = (ports.next(), ports.next());
         let flags = flags.iter().map(|flag| (*flag).to_owned());
         let mut server = Self {
             address: format!("127.0.0.1:{port}"),
             peer_address: String::new(),
+            admin: format!("127.0.0.1:{admin}"),
             name: "single server".to_owned(),
             flags: flags
                 .chain(["--port".to_owned(), port.to_string()])
                 .collect(),
-            environment: Vec::new(),
+            environment: admin_bind(&format!("{admin_ip}:{admin}")),
             data_dir: dir.path().join("data"),
             log: dir.path().join("log"),
             process: None,
@@ -197,6 +205,12 @@ impl Drop for Server {
     }
 }
 
+/// The setting that puts the admin endpoint there. In the environment, so that a test can say
+/// otherwise with a flag.
+fn admin_bind(address: &str) -> Vec<(String, String)> {
+    vec![("ADMIN_BIND".to_owned(), address.to_owned())]
+}
+
 /// A cluster of server processes with default settings.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -230,13 +244,15 @@ impl Cluster {
     /// Everything but the processes.
     pub(crate) fn prepare(gate: Gate, size: u16, flags: &[&str]) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut ports = Ports::reserve(2 * size);
+        let mut ports = Ports::reserve(3 * size);
         let addresses: Vec<_> = (0..size).map(|_| (ports.next(), ports.next())).collect();
+        let mut admins = (0..size).map(|_| format!("127.0.0.1:{}", ports.next()));
         let peers: Vec<_> = addresses
             .iter()
             .map(|(client, peer)| format!("127.0.0.1:{client}=127.0.0.1:{peer}"))
             .collect();
         let node = |(index, (client, peer)): (usize, &(u16, u16))| {
+            let admin = admins.next().expect("one for each node");
             let name = format!("node-{}", index + 1);
             let data_dir = dir.path().join(&name);
             let address = format!("127.0.0.1:{client}");
@@ -257,7 +273,8 @@ impl Cluster {
                 flags: own
                     .chain(flags.iter().map(|flag| (*flag).to_owned()))
                     .collect(),
-                environment: Vec::new(),
+                environment: admin_bind(&admin),
+                admin,
                 data_dir,
                 process: None,
                 _single: None,

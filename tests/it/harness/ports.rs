@@ -22,13 +22,12 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// `count` neighbouring ports that nobody uses, and as many at `offset` above them.
-    fn block(count: u16, offset: Option<u16>) -> Self {
+    /// `count` neighbouring ports that nobody uses, and as many at each of `offsets` above them.
+    fn block(count: u16, offsets: &[u16]) -> Self {
         for _ in 0..COUNT {
             let first = candidate(count);
-            let shifted = offset.map(|offset| first + offset);
-            let wanted = (first..first + count)
-                .chain(shifted.into_iter().flat_map(|first| first..first + count));
+            let offsets = [0].iter().chain(offsets);
+            let wanted = offsets.flat_map(|offset| first + offset..first + offset + count);
             let taken: Option<Vec<_>> = wanted.map(reserve).collect();
             if let Some(reservations) = taken {
                 return Self {
@@ -42,12 +41,13 @@ impl Ports {
 
     /// `count` ports, to be taken with [`next`](Self::next).
     pub(crate) fn reserve(count: u16) -> Self {
-        Self::block(count, None)
+        Self::block(count, &[])
     }
 
-    /// `count` client ports and the same number of peer ports 1,000 above them.
-    pub(crate) fn with_peer_ports(count: u16) -> Self {
-        Self::block(count, Some(1_000))
+    /// `count` client ports, the same number of peer ports 1,000 above them, and of admin ports
+    /// another 1,000 above those.
+    pub(crate) fn with_default_offsets(count: u16) -> Self {
+        Self::block(count, &[1_000, 2_000])
     }
 
     /// The next port of the block.
@@ -63,7 +63,7 @@ fn candidate(count: u16) -> u16 {
     static CURSOR: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(7_919);
     let cursor = CURSOR.fetch_add(u32::from(count), Ordering::Relaxed);
-    let room = COUNT - 1_000 - u32::from(count);
+    let room = COUNT - 2_000 - u32::from(count);
     let port = FIRST + start.wrapping_add(cursor) % room;
     u16::try_from(port).expect("the range ends below 65,536")
 }

@@ -12,7 +12,8 @@ use super::eventually;
 /// Lines of a log that are shown when a test fails.
 const LAST_LINES: usize = 80;
 
-/// The binary under test, with none of the caller's settings in its environment.
+/// The binary under test, with none of the caller's settings in its environment. Its admin endpoint
+/// is off unless a flag says otherwise: tests run side by side.
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ticketing"));
     let inherited = [
@@ -28,6 +29,7 @@ pub(crate) fn binary() -> Command {
             command.env(name, value);
         }
     }
+    command.env("ADMIN_BIND", "off");
     command
 }
 

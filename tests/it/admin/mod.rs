@@ -1,0 +1,6 @@
+//! The admin endpoint: what it tells, how soon, and to whom.
+
+mod access;
+mod health;
+mod locks;
+mod truth;
