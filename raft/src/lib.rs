@@ -14,3 +14,4 @@ pub use entry::Entry;
 pub use feed::{Activation, Activity, Feed, Leader, Status};
 pub use format::FormatError;
 pub use node::Node;
+pub use storage::measure;

@@ -80,6 +80,7 @@ use crate::feed::{Activation, Feed};
 use crate::lock::{Image, Listing, LockTable, Stamp};
 use crate::type_config::{Payload, TypeConfig};
 use saved::Saved;
+pub use saved::SnapshotMeasures;
 use speaker::Speaker;
 
 /// So many messages may wait for the desk. Batches in flight are few, so it takes a desk that does
@@ -145,6 +146,11 @@ impl StateMachine {
             progress,
         };
         (machine, feed_receiver, progress_receiver)
+    }
+
+    /// What snapshots have cost.
+    pub fn snapshot_measures(&self) -> Arc<SnapshotMeasures> {
+        self.saved.measures()
     }
 
     /// See [`LockTable::list`]. Cluster time is taken to have gone on since it last moved here.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use raft::Node;
 use raft::lock::Listing;
-use raft::node::Overview;
+use raft::node::{Measures, Overview};
 use tokio::time::timeout;
 use wire::Key;
 
@@ -49,6 +49,7 @@ pub(super) struct NodeLook {
     /// Whether the core of Raft answers.
     pub(super) responds: bool,
     pub(super) overview: Overview,
+    pub(super) measures: Measures,
 }
 
 impl Subject {
@@ -71,6 +72,7 @@ impl Subject {
         Some(NodeLook {
             responds: responds.unwrap_or(false),
             overview: node.overview(),
+            measures: node.measures(),
         })
     }
 

@@ -29,6 +29,7 @@ mod health;
 mod listener;
 mod locks;
 mod look;
+mod metrics;
 mod routes;
 mod status;
 

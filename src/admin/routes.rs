@@ -13,7 +13,7 @@ use super::access::{Access, Need, Refusal};
 use super::health::{self, Check};
 use super::locks::{self, LOCKS_DEFAULT, LOCKS_MAX};
 use super::look::Subject;
-use super::status;
+use super::{metrics, status};
 
 /// What the handlers share.
 struct Endpoint {
@@ -28,6 +28,7 @@ pub(super) fn router(access: Access, subject: Subject) -> Router {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics_page))
         .route("/v1/status", get(v1_status))
         .route("/v1/locks", get(v1_locks))
         .route("/v1/leader/transfer", post(v1_leader_transfer))
@@ -70,6 +71,13 @@ async fn readyz(State(endpoint): Shared, RawQuery(query): RawQuery) -> Response 
 fn check_line(check: &Check) -> String {
     let mark = if check.passed { '+' } else { '-' };
     format!("[{mark}] {}: {}", check.name, check.note)
+}
+
+async fn metrics_page(State(endpoint): Shared) -> Response {
+    let look = endpoint.subject.look().await;
+    let text = metrics::page(&look, endpoint.subject.probe.counters());
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
 async fn v1_status(State(endpoint): Shared, headers: HeaderMap) -> Response {

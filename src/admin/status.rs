@@ -163,7 +163,7 @@ fn hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
-fn role(overview: &Overview) -> Role {
+pub(super) fn role(overview: &Overview) -> Role {
     let is_member = overview
         .members
         .iter()

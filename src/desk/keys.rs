@@ -19,6 +19,8 @@ const KEYS_KEPT: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) grant: Grant,
+    /// Monotonic time, in nanoseconds, when this desk learned of it; `None` if it was there before.
+    pub(super) since: Option<u64>,
     /// A release with this very token is on its way, so whoever asks behind it may be granted.
     pub(super) releasing: bool,
 }
@@ -90,14 +92,15 @@ impl Keys {
         self.states.entry(key.clone()).or_default()
     }
 
-    /// The key is held under `grant`; true if it was free.
-    pub(super) fn hold(&mut self, key: &Key, grant: Grant) -> bool {
+    /// The key is held under `grant`, as is known since `since`; true if it was free.
+    pub(super) fn hold(&mut self, key: &Key, grant: Grant, since: Option<u64>) -> bool {
         let held = &mut self.entry(key).held;
         match *held {
             Some(known) if known.grant == grant => false,
             before => {
                 *held = Some(Held {
                     grant,
+                    since,
                     releasing: false,
                 });
                 self.ends.insert((grant.deadline, grant.token), key.clone());
@@ -109,27 +112,23 @@ impl Keys {
         }
     }
 
-    /// The key is not held any more; true if it was held under `token`.
-    pub(super) fn free(&mut self, key: &Key, token: Token) -> bool {
-        let Some(state) = self.states.get_mut(key) else {
-            return false;
-        };
-        let Some(held) = state.held.take_if(|held| held.grant.token == token) else {
-            return false;
-        };
+    /// The key is not held any more, if it was held under `token`; how it was.
+    pub(super) fn free(&mut self, key: &Key, token: Token) -> Option<Held> {
+        let state = self.states.get_mut(key)?;
+        let held = state.held.take_if(|held| held.grant.token == token)?;
         self.ends.remove(&(held.grant.deadline, token));
-        true
+        Some(held)
     }
 
-    /// Frees one key whose lease is over at cluster time `now`, the earliest first.
-    pub(super) fn end_one(&mut self, now: Stamp) -> Option<Key> {
+    /// Frees one key whose lease is over at cluster time `now`, the earliest first; how it was held.
+    pub(super) fn end_one(&mut self, now: Stamp) -> Option<(Key, Held)> {
         let first = self.ends.first_entry()?;
         if first.key().0 > now {
             return None;
         }
         let key = first.remove();
-        self.entry(&key).held = None;
-        Some(key)
+        let held = self.entry(&key).held.take();
+        held.map(|held| (key, held))
     }
 
     /// Forgets `key` if there is nothing to know about it, and gives memory back after a crowd.

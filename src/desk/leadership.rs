@@ -27,7 +27,8 @@ impl Desk {
         }
         // An activity follows another one only when that one is over.
         self.lose_activity(effects);
-        self.span = Some(Span::new(activation, self.limits));
+        let tally = std::mem::take(&mut self.tally);
+        self.span = Some(Span::new(activation, self.limits, tally));
         self.announce(effects);
     }
 
@@ -67,6 +68,7 @@ impl Desk {
             goes_on
         });
         effects.extend(std::iter::repeat_n(Effect::ReleaseSettled, span.releases));
+        self.tally = span.tally;
     }
 
     /// Tells every session who leads now, if that is known and is news.

@@ -41,6 +41,7 @@ mod outcomes;
 mod requests;
 mod sessions;
 mod span;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -53,6 +54,7 @@ use wire::{Acquire, Key, Reason, Release};
 
 pub use admission::Limits;
 pub use event::{Effect, Event, Leadership, SessionId};
+pub use tally::Tally;
 
 use sessions::{Input, Sessions};
 use span::Span;
@@ -75,6 +77,19 @@ pub struct Counts {
     pub pending: usize,
     /// Batches that were taken and not applied.
     pub batches_in_flight: usize,
+    /// Whether new acquires, waiters and keys are turned away, until there is room again.
+    pub closed: Closed,
+}
+
+/// Which gates of admission are closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// The one of acquires in flight.
+    pub acquires: bool,
+    /// The one of waiters in all.
+    pub waiters: bool,
+    /// The one of new keys.
+    pub keys: bool,
 }
 
 /// See the module's documentation.
@@ -96,6 +111,8 @@ pub struct Desk {
     sequence: u64,
     /// There only while the desk is active.
     span: Option<Span>,
+    /// What happened so far, while no span counts.
+    tally: Tally,
 }
 
 impl Desk {
@@ -113,6 +130,7 @@ impl Desk {
             stopping: false,
             sequence: 0,
             span: None,
+            tally: Tally::default(),
         }
     }
 
@@ -203,6 +221,11 @@ impl Desk {
         wakeups.into_iter().flatten().min()
     }
 
+    /// What happened since the process started.
+    pub fn tally(&self) -> &Tally {
+        self.span.as_ref().map_or(&self.tally, |span| &span.tally)
+    }
+
     /// Whether requests are served.
     pub fn is_active(&self) -> bool {
         self.span.is_some()
@@ -230,6 +253,11 @@ impl Desk {
                 active_keys: span.keys.held_count(),
                 pending: span.pending.len(),
                 batches_in_flight: span.flights.len(),
+                closed: Closed {
+                    acquires: !span.admission.acquires.is_open(),
+                    waiters: !span.admission.waiters.is_open(),
+                    keys: !span.admission.keys.is_open(),
+                },
             },
         )
     }

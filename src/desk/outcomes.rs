@@ -47,7 +47,9 @@ impl Span {
     /// A batch was applied. One that is not the oldest in flight (there is none such in this
     /// activity) can't be told from its outcomes; it only moves the mirror's clock.
     pub(super) fn applied(&mut self, origin: u64, applied: Applied, turn: &mut Turn) {
-        while let Some(key) = self.keys.end_one(applied.now) {
+        while let Some((key, held)) = self.keys.end_one(applied.now) {
+            self.tally.expired += 1;
+            self.tally.held(held.since, turn.now);
             self.admission.keys.leave();
             self.promote(&key);
         }
@@ -98,7 +100,7 @@ impl Span {
 
     /// An acquire without a wait came out.
     fn tried(&mut self, asker: Asker, attempt: Attempt, turn: &mut Turn) {
-        self.learn(&asker.key, attempt);
+        self.learn(&asker.key, attempt, turn.now);
         self.admission.acquires.leave();
         if let Some(session) = turn.sessions.get_mut(asker.session) {
             session.tries_proposed -= 1;
@@ -110,7 +112,7 @@ impl Span {
 
     /// An acquire for a waiter came out, alone or as the next of a release.
     fn attempted(&mut self, key: &Key, id: WaiterId, attempt: Attempt, turn: &mut Turn) {
-        self.learn(key, attempt);
+        self.learn(key, attempt, turn.now);
         self.keys.entry(key).under_way = None;
         let session = self.waiters.get(id).asker.session;
         if let Some(session) = turn.sessions.get_mut(session) {
@@ -145,7 +147,8 @@ impl Span {
     ) -> Option<Attempt> {
         let (reply, next) = match outcome {
             Outcome::Released { next } => {
-                if self.keys.free(key, token) {
+                if let Some(held) = self.keys.free(key, token) {
+                    self.tally.held(held.since, turn.now);
                     self.admission.keys.leave();
                 }
                 let key = key.clone();
@@ -171,10 +174,13 @@ impl Span {
     }
 
     /// Takes over what an attempt tells of the key.
-    fn learn(&mut self, key: &Key, attempt: Attempt) {
-        if let Attempt::Granted(grant) | Attempt::Held(grant) = attempt
-            && self.keys.hold(key, grant)
-        {
+    fn learn(&mut self, key: &Key, attempt: Attempt, now: u64) {
+        let (grant, since) = match attempt {
+            Attempt::Granted(grant) => (grant, Some(now)),
+            Attempt::Held(grant) => (grant, None),
+            Attempt::KeysFull | Attempt::TokensExhausted => return,
+        };
+        if self.keys.hold(key, grant, since) {
             self.admission.keys.enter();
         }
     }
@@ -217,6 +223,7 @@ impl Span {
         let Asker {
             session: id,
             owner,
+            arrived,
             key,
         } = asker;
         let session = turn.sessions.get(id);
@@ -230,7 +237,10 @@ impl Span {
         };
         let reply = match answer {
             _ if session.refused => Reply::Error(Reason::NotActive),
-            Answer::Granted(token) => Reply::Granted { token, owner, key },
+            Answer::Granted(token) => {
+                self.tally.waited(arrived, turn.now);
+                Reply::Granted { token, owner, key }
+            }
             Answer::TimedOut => Reply::TimedOut { owner, key },
             Answer::Busy => Reply::Busy { owner, key },
             Answer::Exhausted => {

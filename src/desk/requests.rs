@@ -44,6 +44,7 @@ impl Span {
         let asker = Asker {
             session: id,
             owner,
+            arrived,
             key,
         };
         match verdict {
@@ -147,6 +148,7 @@ impl Span {
                 session,
                 owner,
                 key,
+                ..
             } = self.remove_waiter(id, turn.sessions).asker;
             turn.reply(session, Reply::TimedOut { owner, key });
             turn.finish_if_done(session);

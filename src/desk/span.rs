@@ -14,6 +14,7 @@ use super::admission::{Admission, Limits};
 use super::event::SessionId;
 use super::keys::Keys;
 use super::sessions::Sessions;
+use super::tally::Tally;
 use super::timeline::Timeline;
 use super::waiters::{Place, Waiter, WaiterId, Waiters};
 
@@ -25,6 +26,8 @@ const PENDING_KEPT: usize = 1024;
 pub(super) struct Asker {
     pub(super) session: SessionId,
     pub(super) owner: Owner,
+    /// Monotonic time of the request, in nanoseconds.
+    pub(super) arrived: u64,
     pub(super) key: Key,
 }
 
@@ -84,13 +87,15 @@ pub(super) struct Span {
     pub(super) releases: usize,
     /// A stamp is due, whether there are commands or not.
     pub(super) stamp_due: bool,
+    /// Goes on from activity to activity.
+    pub(super) tally: Tally,
 }
 
 impl Span {
-    pub(super) fn new(activation: Activation, limits: Limits) -> Self {
+    pub(super) fn new(activation: Activation, limits: Limits, tally: Tally) -> Self {
         let mut keys = Keys::default();
         for Lock { key, grant } in &activation.held {
-            keys.hold(key, *grant);
+            keys.hold(key, *grant, None);
         }
         let active_keys_max = activation.active_keys_max as usize;
         Self {
@@ -103,6 +108,7 @@ impl Span {
             flights: VecDeque::new(),
             releases: 0,
             stamp_due: false,
+            tally,
         }
     }
 
@@ -168,6 +174,7 @@ impl Span {
             && !held.releasing
         {
             held.releasing = true;
+            self.tally.given_back += 1;
             self.pending.push_back(Intent::Release {
                 session: None,
                 key: key.clone(),

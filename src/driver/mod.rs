@@ -43,6 +43,7 @@ mod node;
 mod outbox;
 mod question;
 mod seats;
+mod traffic;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,7 @@ pub(crate) use outbox::{Contents, Outbox};
 pub use question::{Observer, Report, Table};
 use question::{QUESTIONS_MAX, Question};
 use seats::Seats;
+pub use traffic::Traffic;
 
 /// Batches that are proposed and not applied yet. Enough to keep network, disk and state machine
 /// busy at the same time; more would only make batches smaller.
@@ -124,6 +126,7 @@ struct Driver {
     status: node::StatusWatch,
     release_lane: Arc<Semaphore>,
     seats: Seats,
+    traffic: Traffic,
     phase: Phase,
     /// The sessions were told to close; newcomers are told so at once.
     stopped: bool,
@@ -177,6 +180,7 @@ impl Driver {
             status: node::StatusWatch::new(status, own),
             release_lane,
             seats: Seats::default(),
+            traffic: Traffic::default(),
             phase: Phase::Serving,
             stopped: false,
             quiet,
@@ -288,6 +292,8 @@ impl Driver {
                 let report = Report {
                     active: self.desk.is_active(),
                     counts: self.desk.counts(),
+                    tally: self.desk.tally().clone(),
+                    traffic: self.traffic.clone(),
                     table: self.sink.show(now),
                 };
                 let _ = answer.send(report);
@@ -384,10 +390,14 @@ impl Driver {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Reply(session, reply) => {
+                    self.traffic.note(&reply);
                     self.undelivered.extend(self.seats.say(session, reply));
                 }
                 Effect::Finish(session, last) => self.seats.end(session, last),
-                Effect::Close(session) => self.seats.end(session, None),
+                Effect::Close(session) => {
+                    self.traffic.indeterminate += 1;
+                    self.seats.end(session, None);
+                }
                 Effect::ReleaseSettled => settled += 1,
             }
         }
@@ -402,6 +412,9 @@ impl Driver {
             let Some((activity, batch)) = self.desk.take_batch(now, BATCH_COMMANDS_MAX) else {
                 break;
             };
+            self.traffic
+                .batch_commands
+                .observe(batch.commands.len() as u64);
             if let Some(applied) = self.sink.propose(activity, batch) {
                 self.handle(now, Event::Applied { activity, applied });
             }

@@ -9,7 +9,8 @@ use raft::lock::{Listing, Stamp};
 use tokio::sync::{mpsc, oneshot};
 use wire::Key;
 
-use crate::desk::Counts;
+use super::Traffic;
+use crate::desk::{Counts, Tally};
 
 /// Questions that may wait; whoever has more waits itself.
 pub(super) const QUESTIONS_MAX: usize = 16;
@@ -21,6 +22,10 @@ pub struct Report {
     pub active: bool,
     /// How much the desk has of everything.
     pub counts: Counts,
+    /// What happened at the desk.
+    pub tally: Tally,
+    /// What went through the driver.
+    pub traffic: Traffic,
     /// The lock table of single mode.
     pub table: Option<Table>,
 }

@@ -43,7 +43,7 @@ use crate::desk::Limits;
 use crate::driver::{self, Backend};
 use listener::Gate;
 
-pub use counters::{Counter, Counters};
+pub use counters::Counters;
 pub use probe::Probe;
 pub use tls::{TlsError, acceptor};
 

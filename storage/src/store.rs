@@ -160,6 +160,11 @@ impl Storage {
             })
     }
 
+    /// What the log has measured of itself. Holding it does not keep the directory open.
+    pub fn measures(&self) -> Arc<wal::Measures> {
+        self.0.wal.measures()
+    }
+
     /// A small durable value, by its name.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.record().values.get(name).cloned())

@@ -29,6 +29,7 @@ mod founders;
 mod founding;
 mod gate;
 mod local;
+mod measures;
 mod membership;
 mod operator;
 mod overview;
@@ -47,6 +48,7 @@ use storage::Storage;
 use tokio::sync::{mpsc, watch};
 
 pub use error::Error;
+pub use measures::Measures;
 pub use operator::Refused;
 pub use overview::{Member, Overview, Role};
 pub use settings::{BATCH_BYTES_MAX, ELECTION_TIMEOUT_MS, HEARTBEAT_MS, SNAPSHOT_ENTRIES};
@@ -58,6 +60,7 @@ use crate::state_machine::{Progress, StateMachine};
 use crate::transport::Identity;
 use crate::type_config::{Peer, TypeConfig};
 use activation::Board;
+use measures::Instruments;
 use proposals::Proposals;
 use runtime::Stop;
 
@@ -111,6 +114,7 @@ pub struct Node {
     proposals: Proposals,
     failure: watch::Receiver<Option<Error>>,
     progress: watch::Receiver<Progress>,
+    instruments: Instruments,
     /// Dropping it stops the node at once.
     stop: watch::Sender<Stop>,
     stopped: watch::Receiver<bool>,
@@ -142,6 +146,7 @@ impl Node {
             proposals: parts.proposals,
             failure: parts.failure,
             progress: parts.progress,
+            instruments: parts.instruments,
             stop,
             stopped,
         };
@@ -200,6 +205,11 @@ impl Node {
             progress,
             &self.board,
         )
+    }
+
+    /// What the node has measured.
+    pub fn measures(&self) -> Measures {
+        self.instruments.read()
     }
 
     /// Returns when the core of Raft has answered, which it does between any two of its steps; false

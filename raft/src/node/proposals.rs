@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use openraft::impls::ProgressResponder;
+use storage::measure::Counter;
 use tokio::sync::mpsc;
 
 use super::activation::{Board, Span};
@@ -42,10 +43,28 @@ pub(super) struct Proposals {
 pub(super) struct Proposer {
     queue: mpsc::Receiver<Proposal>,
     board: Arc<Board>,
+    counts: Arc<ProposalCounts>,
+}
+
+/// What became of the entries that this process proposed.
+#[derive(Debug, Default)]
+pub(super) struct ProposalCounts {
+    /// Handed to Raft.
+    pub(super) proposed: Counter,
+    /// Applied.
+    pub(super) applied: Counter,
+    /// Handed to Raft and lost.
+    pub(super) lost: Counter,
+    /// Refused by Raft, or dropped because their activity was over.
+    pub(super) refused: Counter,
 }
 
 /// Makes the queue.
-pub(super) fn proposals(board: Arc<Board>, origin: u64) -> (Proposals, Proposer) {
+pub(super) fn proposals(
+    board: Arc<Board>,
+    origin: u64,
+    counts: Arc<ProposalCounts>,
+) -> (Proposals, Proposer) {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     let proposals = Proposals {
         queue: sender,
@@ -57,6 +76,7 @@ pub(super) fn proposals(board: Arc<Board>, origin: u64) -> (Proposals, Proposer)
         Proposer {
             queue: receiver,
             board,
+            counts,
         },
     )
 }
@@ -111,17 +131,25 @@ impl Proposer {
                     let Some(Proposal { activity, payload }) = proposal else { return };
                     // Looked up here and not when it was queued: what was queued for an activity
                     // that ended meanwhile must not come behind the next activation.
-                    let Some(term) = self.board.term_of(activity) else { continue };
+                    let Some(term) = self.board.term_of(activity) else {
+                        self.counts.refused.add_one();
+                        continue;
+                    };
                     let (responder, done) = ProgressResponder::complete_only();
                     let write = raft.write(payload).with_leader(term).responder(responder);
                     if write.await.is_err() {
+                        self.counts.refused.add_one();
                         self.board.revoke(activity);
                         continue;
                     }
+                    self.counts.proposed.add_one();
                     pending.push(async move { (activity, matches!(done.await, Ok(Ok(_)))) });
                 }
                 Some((activity, applied)) = pending.next() => {
-                    if !applied {
+                    if applied {
+                        self.counts.applied.add_one();
+                    } else {
+                        self.counts.lost.add_one();
                         self.board.revoke(activity);
                     }
                 }

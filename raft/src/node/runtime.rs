@@ -17,6 +17,7 @@ use super::catch_up::CatchUp;
 use super::failover::Watch;
 use super::gate::Gate;
 use super::local::{Entrance, Local};
+use super::measures::Instruments;
 use super::proposals::{Proposals, proposals};
 use super::{Config, Error, RaftHandle, founders, membership, settings};
 use crate::feed::Feed;
@@ -52,6 +53,7 @@ pub(super) struct Parts {
     pub(super) failure: watch::Receiver<Option<Error>>,
     pub(super) feed: mpsc::Receiver<Feed>,
     pub(super) progress: watch::Receiver<Progress>,
+    pub(super) instruments: Instruments,
 }
 
 /// Starts the thread; returns when the node runs on it, or with the reason why it doesn't.
@@ -151,6 +153,12 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
     let clock = Arc::clone(&config.clock);
     let (state_machine, feed, progress) =
         StateMachine::new(origin, config.clock, storage.snapshots());
+    let instruments = Instruments {
+        proposals: Arc::default(),
+        log: storage.measures(),
+        peers: network.measures(),
+        snapshots: state_machine.snapshot_measures(),
+    };
     let raft = RaftHandle::new(
         id,
         raft_config,
@@ -163,7 +171,10 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
     let started = TokioInstant::now();
     server.serve_raft(raft.clone());
 
-    let (proposals, proposer) = proposals(Arc::clone(&board), origin);
+    let (proposals, proposer) = {
+        let counts = Arc::clone(&instruments.proposals);
+        proposals(Arc::clone(&board), origin, counts)
+    };
     let election_timeout = Duration::from_millis(config.election_timeout_ms);
     let local = Arc::new(Local {
         id,
@@ -228,6 +239,7 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
         failure,
         feed,
         progress,
+        instruments,
     };
     Ok((
         Running {

@@ -8,11 +8,14 @@
 //! Everything here that reads, writes or encodes runs on the blocking pool.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use storage::Snapshots;
+use storage::measure::{Counter, Durations};
 
 use super::LogId;
 use crate::format::Format;
@@ -31,6 +34,18 @@ pub(super) struct Saved {
     /// Log id of the current snapshot, as far as this process has read or written one. What was
     /// there at the start is older than anything that is built, so it need not be known.
     newest: Arc<Mutex<Option<LogId>>>,
+    measures: Arc<SnapshotMeasures>,
+}
+
+/// What snapshots have cost, and how many there were.
+#[derive(Debug, Default)]
+pub struct SnapshotMeasures {
+    /// Encoding and writing one of this node's own.
+    pub builds: Durations,
+    /// Snapshots that came from a leader and were installed.
+    pub received: Counter,
+    /// Size of the newest one that was written, in bytes.
+    pub newest_bytes: AtomicU64,
 }
 
 impl Saved {
@@ -38,7 +53,13 @@ impl Saved {
         Self {
             snapshots,
             newest: Arc::default(),
+            measures: Arc::default(),
         }
+    }
+
+    /// What has been measured.
+    pub(super) fn measures(&self) -> Arc<SnapshotMeasures> {
+        Arc::clone(&self.measures)
     }
 
     /// The current snapshot.
@@ -55,11 +76,13 @@ impl Saved {
     ) -> io::Result<Bytes> {
         let saved = self.clone();
         blocking(move || {
+            let begun = Instant::now();
             let data = Bytes::from(image.encode());
             let mut newest = saved.newest();
             if *newest <= meta.last_log_id {
                 saved.write(&mut newest, &meta, &data)?;
             }
+            saved.measures.builds.observe(begun.elapsed());
             Ok(data)
         })
         .await
@@ -78,6 +101,7 @@ impl Saved {
             let mut newest = saved.newest();
             if newest.is_none() || *newest != meta.last_log_id {
                 saved.write(&mut newest, &meta, &data)?;
+                saved.measures.received.add_one();
             }
             Ok(table)
         })
@@ -108,6 +132,8 @@ impl Saved {
             .save(&META_FORMAT.encode(meta), data)
             .map_err(io::Error::other)?;
         *newest = meta.last_log_id;
+        let bytes = data.len() as u64;
+        self.measures.newest_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
     }
 

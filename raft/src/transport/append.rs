@@ -14,8 +14,9 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use openraft::errors::RPCError;
@@ -26,6 +27,7 @@ use openraft::raft::{
 use super::Error;
 use super::deadline::Deadline;
 use super::link::Link;
+use super::measures::PeerMeasures;
 use super::network::rpc_error;
 use super::wire::{self, Kind, LogId};
 use crate::type_config::TypeConfig;
@@ -44,10 +46,12 @@ pub(crate) struct AppendStream<'s, S> {
     input: Option<S>,
     in_flight: VecDeque<Range>,
     deadline: Deadline,
+    measures: Arc<PeerMeasures>,
 }
 
 /// What a request covers: the answers do not repeat it.
 struct Range {
+    sent: Instant,
     prev: Option<LogId>,
     last: Option<LogId>,
 }
@@ -63,6 +67,7 @@ where
         slot: &'s mut Option<Link>,
         input: S,
         patience: Duration,
+        measures: Arc<PeerMeasures>,
     ) -> Self {
         Self {
             slot,
@@ -70,6 +75,7 @@ where
             input: Some(input),
             in_flight: VecDeque::new(),
             deadline: Deadline::new(patience),
+            measures,
         }
     }
 
@@ -90,6 +96,7 @@ where
                         link.connection
                             .queue(|out| wire::encode(Kind::Append, &part, out))?;
                         let range = Range {
+                            sent: Instant::now(),
                             prev: part.prev_log_id,
                             last: part.last_log_id(),
                         };
@@ -125,6 +132,7 @@ where
                 wire::decode_answer(Kind::Append, &frame)?;
             let range = self.in_flight.pop_front();
             let range = range.ok_or(Error::Malformed("an answer to nothing"))?;
+            self.measures.round_trips.observe(range.sent.elapsed());
             return Poll::Ready(Ok(Some(result(answer, range)?)));
         }
         if !self.in_flight.is_empty() && self.deadline.poll_passed(cx).is_ready() {
@@ -180,6 +188,7 @@ where
                 Poll::Ready(last.map(Ok))
             }
             Poll::Ready(Err(error)) => {
+                this.measures.calls_failed.add_one();
                 // A late answer may be a slow disk: the link itself counts how often.
                 if matches!(error, Error::Timeout(_)) {
                     this.keep(link);

@@ -45,6 +45,7 @@ use super::append::AppendStream;
 use super::auth::Lane;
 use super::connection::Connection;
 use super::link::Link;
+use super::measures::PeerMeasures;
 use super::pool::Pool;
 use super::wire::{self, Kind};
 use super::{Dialer, Error, Identity, Vote, snapshot};
@@ -64,6 +65,7 @@ type RpcError = RPCError<TypeConfig>;
 pub struct PeerNetwork {
     dialer: Dialer,
     pool: Arc<Pool>,
+    measures: Arc<PeerMeasures>,
 }
 
 impl PeerNetwork {
@@ -72,12 +74,18 @@ impl PeerNetwork {
         Self {
             dialer: Dialer::new(identity),
             pool: Arc::default(),
+            measures: Arc::default(),
         }
     }
 
     /// The dialer beneath, for what openraft does not ask for itself.
     pub fn dialer(&self) -> &Dialer {
         &self.dialer
+    }
+
+    /// What the connections have measured.
+    pub fn measures(&self) -> Arc<PeerMeasures> {
+        Arc::clone(&self.measures)
     }
 
     /// Closes every idle connection, and each one that openraft's tasks leave from now on.
@@ -99,6 +107,7 @@ impl PeerNetwork {
             append_patience_min,
             dialer: self.dialer.clone(),
             pool: self.pool.clone(),
+            measures: Arc::clone(&self.measures),
             link: None,
             dialing: None,
             failed_dials: 0,
@@ -131,6 +140,7 @@ pub struct PeerClient {
     append_patience_min: Duration,
     dialer: Dialer,
     pool: Arc<Pool>,
+    measures: Arc<PeerMeasures>,
     link: Option<Link>,
     dialing: Option<Dialing>,
     /// Dials that failed since the last one that did not.
@@ -178,7 +188,10 @@ impl PeerClient {
             .flatten();
         self.failed_dials = match connection {
             Ok(_) => 0,
-            Err(_) => self.failed_dials.saturating_add(1),
+            Err(_) => {
+                self.measures.dials_failed.add_one();
+                self.failed_dials.saturating_add(1)
+            }
         };
         Ok(Link::new(connection?))
     }
@@ -211,7 +224,10 @@ impl PeerClient {
         let answer = timeout_at(deadline, asked)
             .await
             .unwrap_or(Err(Error::Timeout(patience)));
-        answer.map_err(|error| rpc_error(&error))
+        answer.map_err(|error| {
+            self.measures.calls_failed.add_one();
+            rpc_error(&error)
+        })
     }
 }
 
@@ -266,7 +282,8 @@ impl NetStreamAppend<TypeConfig> for PeerClient {
             let link = self.connected(setup, Instant::now() + setup).await;
             let link = link.map_err(|error| rpc_error(&error))?;
             let patience = setup.max(self.append_patience_min);
-            let stream = AppendStream::new(link, &mut self.link, input, patience);
+            let measures = Arc::clone(&self.measures);
+            let stream = AppendStream::new(link, &mut self.link, input, patience, measures);
             Ok(Box::pin(stream) as BoxStream<'s, _>)
         })
     }
@@ -311,6 +328,7 @@ impl NetSnapshot<TypeConfig> for PeerClient {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let setup = option.soft_ttl();
+        let measures = Arc::clone(&self.measures);
         let sent = async {
             let mut link = self.connected(setup, Instant::now() + setup).await?;
             let response = snapshot::send(&mut link.connection, vote, &snapshot).await?;
@@ -321,7 +339,10 @@ impl NetSnapshot<TypeConfig> for PeerClient {
         let mut cancel = std::pin::pin!(cancel);
         tokio::select! {
             closed = &mut cancel => Err(StreamingError::Closed(closed)),
-            sent = &mut sent => sent.map_err(|error| errors::StreamingError::from(rpc_error(&error))),
+            sent = &mut sent => sent.map_err(|error| {
+                measures.calls_failed.add_one();
+                errors::StreamingError::from(rpc_error(&error))
+            }),
         }
     }
 }

@@ -16,12 +16,14 @@
 //! | [`watermark`] | how far everything was acknowledged |
 //! | [`recovery`] | torn or damaged? |
 //! | [`queue`], [`writer`] | the one IO thread |
+//! | [`measures`] | what it measures of itself |
 //! | [`files`] | prepares and recycles segments in the background |
 //! | [`disk`] | the seam to the file system |
 
 pub(crate) mod disk;
 mod files;
 mod index;
+mod measures;
 mod queue;
 mod record;
 mod recovery;
@@ -36,6 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 pub(crate) use index::{Position, State};
+pub use measures::Measures;
 pub(crate) use queue::{Completion, Job};
 pub(crate) use record::{Op, SMALL_BYTES_MAX, Vote};
 pub(crate) use recovery::{create, is_used};
@@ -56,6 +59,7 @@ pub(crate) struct Wal {
     queue: Arc<Queue>,
     live: Arc<Mutex<Live>>,
     watermark: Arc<Mutex<Watermark>>,
+    measures: Arc<Measures>,
     recovered: State,
     thread: Option<JoinHandle<()>>,
 }
@@ -108,6 +112,7 @@ impl Wal {
         };
         let live = Arc::new(Mutex::new(live));
         let watermark = Arc::new(Mutex::new(recovered.watermark));
+        let measures = Arc::new(Measures::default());
         let writer = Writer {
             disk: Arc::clone(&disk),
             store,
@@ -120,6 +125,7 @@ impl Wal {
             sequence: recovered.sequence,
             buffer: Vec::new(),
             released: Vec::new(),
+            measures: Arc::clone(&measures),
         };
         let thread = std::thread::Builder::new()
             .name("wal".to_owned())
@@ -131,6 +137,7 @@ impl Wal {
             queue,
             live,
             watermark,
+            measures,
             recovered: state,
             thread: Some(thread),
         })
@@ -139,6 +146,11 @@ impl Wal {
     /// The state as it was when the log was opened.
     pub(crate) fn recovered(&self) -> &State {
         &self.recovered
+    }
+
+    /// What the IO thread has measured.
+    pub(crate) fn measures(&self) -> Arc<Measures> {
+        Arc::clone(&self.measures)
     }
 
     /// The queue of the IO thread.

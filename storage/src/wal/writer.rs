@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::disk::Disk;
 use super::files::Files;
 use super::index::Index;
+use super::measures::Measures;
 use super::queue::{Job, Queue};
 use super::record::{self, Op, Place};
 use super::segment::{self, Head, Segment};
@@ -40,6 +42,7 @@ pub(crate) struct Writer {
     pub(crate) buffer: Vec<u8>,
     /// Segments that are not needed once the buffer is durable.
     pub(crate) released: Vec<Arc<Segment>>,
+    pub(crate) measures: Arc<Measures>,
 }
 
 impl Writer {
@@ -49,7 +52,10 @@ impl Writer {
         let _ended = Ended(Arc::clone(&self.queue));
         self.files.want(self.segment.number + 1);
         while let Some((jobs, committed)) = self.queue.next() {
-            match self.write(&jobs, committed) {
+            let begun = Instant::now();
+            let written = self.write(&jobs, committed);
+            self.measures.appends.observe(begun.elapsed());
+            match written {
                 Ok(()) => self.queue.complete(jobs),
                 Err(error) => return self.queue.fail(jobs, &error.to_string()),
             }
@@ -128,7 +134,10 @@ impl Writer {
         let blob = &self.segment.blob;
         blob.write_at(self.synced.into(), &self.buffer)
             .map_err(|error| self.failed("write to", error))?;
+        let begun = Instant::now();
         blob.sync().map_err(|error| self.failed("sync", error))?;
+        self.measures.syncs.observe(begun.elapsed());
+        self.measures.bytes.add(self.buffer.len() as u64);
         self.synced = end;
         self.buffer.clear();
         self.note()?;

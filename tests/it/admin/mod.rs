@@ -3,4 +3,5 @@
 mod access;
 mod health;
 mod locks;
+mod metrics;
 mod truth;

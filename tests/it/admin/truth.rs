@@ -1,11 +1,11 @@
 //! The table of truths: at each fact, every path tells it within two seconds.
 //!
-//! | fact | `/livez` | `/readyz` | `/v1/status` |
-//! |---|---|---|---|
-//! | healthy | 200 | 200 everywhere | one leader, named by all; equal hashes at equal indices |
-//! | the leader changed | 200 | 200 on the others | another leader, a greater term |
-//! | no quorum | 200 | 503 | no leader, nobody active |
-//! | a node catches up | 200 | 503 until it has | behind, not ready |
+//! | fact | `/livez` | `/readyz` | `/v1/status` | `/metrics` |
+//! |---|---|---|---|---|
+//! | healthy | 200 | 200 everywhere | one leader, named by all; equal hashes at equal indices | has_leader 1, one active |
+//! | the leader changed | 200 | 200 on the others | another leader, a greater term | leader_changes grew |
+//! | no quorum | 200 | 503 | no leader, nobody active | has_leader 0, active 0: an alert |
+//! | a node catches up | 200 | 503 until it has | behind, not ready | ready 0 |
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::http::{Answer, get, request, try_get};
+use crate::harness::metrics::Page;
 use crate::harness::{Cluster, SETTLE, Server, acquire, eventually};
 
 /// How soon after a fact it must be told.
@@ -24,6 +25,7 @@ struct Told {
     live: u16,
     ready: Answer,
     status: Value,
+    metrics: Page,
 }
 
 fn ask(node: &Server) -> Told {
@@ -31,18 +33,33 @@ fn ask(node: &Server) -> Told {
         live: get(&node.admin, "/livez").status,
         ready: get(&node.admin, "/readyz?verbose"),
         status: get(&node.admin, "/v1/status").json(),
+        metrics: Page::of(&node.admin),
     }
 }
 
 impl Told {
     fn is_ready(&self) -> bool {
         assert_eq!(self.live, 200, "nothing here makes a node dead: {self:?}");
-        self.ready.status == 200 && self.status["ready"] == true
+        self.ready.status == 200
+            && self.status["ready"] == true
+            && self.metrics.get("ticketing_ready") == 1.0
+            && self.metrics.get("ticketing_has_leader") == 1.0
     }
 
     fn is_not_ready(&self) -> bool {
         assert_eq!(self.live, 200, "nothing here makes a node dead: {self:?}");
-        self.ready.status == 503 && self.status["ready"] == false
+        self.ready.status == 503
+            && self.status["ready"] == false
+            && self.metrics.get("ticketing_ready") == 0.0
+    }
+
+    /// Nobody can be named, and an alert on that would fire.
+    fn has_no_leader(&self) -> bool {
+        self.is_not_ready()
+            && self.status["leader"].is_null()
+            && self.status["active"] == false
+            && self.metrics.get("ticketing_has_leader") == 0.0
+            && self.metrics.get("ticketing_active") == 0.0
     }
 }
 
@@ -78,6 +95,11 @@ fn healthy<'a>(leader: &'a Server) -> impl Fn(&Server, &Told) -> bool + 'a {
             && told.status["leader"] == leader.address.as_str()
             && told.status["role"] == role
             && told.status["active"] == leads
+            && told.metrics.get("ticketing_active") == f64::from(leads)
+            && told
+                .metrics
+                .get(&format!("ticketing_role{{role=\"{role}\"}}"))
+                == 1.0
     }
 }
 
@@ -106,6 +128,8 @@ fn a_healthy_cluster_and_a_change_of_leader_are_told() {
         assert!(members.iter().all(|member| member["kind"] == "voter"));
     }
     let term = told[leader].status["term"].as_u64().expect("a number");
+    let changes = |told: &Told| told.metrics.get("ticketing_leader_changes_total");
+    let changes_before: Vec<f64> = told.iter().map(changes).collect();
 
     // A planned change, then the death of the new leader.
     let refused = request(
@@ -135,6 +159,9 @@ fn a_healthy_cluster_and_a_change_of_leader_are_told() {
         told.iter()
             .all(|told| told.status["term"].as_u64() > Some(term))
     );
+    for (told, before) in told.iter().zip(changes_before) {
+        assert_eq!(changes(told), before + 1.0);
+    }
     let follower = request(
         "POST",
         &cluster.nodes[leader].admin,
@@ -163,7 +190,7 @@ fn a_lost_quorum_is_told_and_so_is_its_return() {
     }
     let alone = [&cluster.nodes[leader]];
     let told = told_by("no quorum, at the leader", &alone, |_, told| {
-        told.is_not_ready() && told.status["leader"].is_null() && told.status["active"] == false
+        told.has_no_leader()
     });
     assert!(told[0].ready.body.contains("[-] leader"), "{told:?}");
     for &other in &others {
@@ -180,7 +207,7 @@ fn a_lost_quorum_is_told_and_so_is_its_return() {
     told_by(
         "no leader, at a follower",
         &[&cluster.nodes[follower]],
-        |_, told| told.is_not_ready() && told.status["leader"].is_null(),
+        |_, told| told.has_no_leader(),
     );
     cluster.nodes[leader].resume();
     cluster.nodes[third].resume();

@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod gate;
 pub(crate) mod http;
+pub(crate) mod metrics;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod raw;
