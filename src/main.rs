@@ -24,6 +24,10 @@ enum Subcommands {
     Lock(cli::lock::LockArgs),
     /// Measure a server or cluster with the reference workload
     Bench(cli::bench::BenchArgs),
+    /// Show what the nodes of a cluster say of themselves
+    Status(cli::status::StatusArgs),
+    /// List the locks that are held
+    Locks(cli::locks::LocksArgs),
     /// Ask one node whether it is ready, or live: exit code 0 or 1, for probes
     Health(cli::health::HealthArgs),
 }
@@ -38,6 +42,8 @@ fn main() -> ExitCode {
         Subcommands::Dev(args) => cli::dev::run(&args),
         Subcommands::Lock(args) => cli::lock::run(&args),
         Subcommands::Bench(args) => cli::bench::run(&args),
+        Subcommands::Status(args) => cli::status::run(&args),
+        Subcommands::Locks(args) => cli::locks::run(&args),
         Subcommands::Health(args) => cli::health::run(&args),
     })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::http;
+use super::{admin, http};
 use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config::admin_address;
 
@@ -53,27 +53,22 @@ pub fn run(args: &HealthArgs) -> u8 {
         "/readyz?verbose"
     };
     let patience = Duration::from_millis(args.timeout_ms);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let answer = match runtime {
-        Ok(runtime) => runtime.block_on(http::get(&address, path, None, patience)),
-        Err(error) => Err(error.to_string()),
-    };
-    match answer {
-        Ok(answer) => {
-            say!("{}", answer.text.trim_end());
-            if answer.status.is_success() {
-                0
-            } else {
+    admin::run(async {
+        match http::get(&address, path, None, patience).await {
+            Ok(answer) => {
+                say!("{}", answer.text.trim_end());
+                if answer.status.is_success() {
+                    0
+                } else {
+                    EXIT_FAILURE
+                }
+            }
+            Err(error) => {
+                eprintln!("ticketing: the admin endpoint at {address}: {error}");
                 EXIT_FAILURE
             }
         }
-        Err(error) => {
-            eprintln!("ticketing: the admin endpoint at {address}: {error}");
-            EXIT_FAILURE
-        }
-    }
+    })
 }
 
 /// Where the server with these settings has its admin endpoint.

@@ -8,13 +8,17 @@ macro_rules! say {
     ($($argument:tt)*) => { $crate::cli::say(format_args!($($argument)*)) };
 }
 
+mod admin;
 pub mod bench;
 pub mod connect;
 pub mod dev;
 pub mod health;
 mod http;
 pub mod lock;
+pub mod locks;
 pub mod serve;
+pub mod status;
+mod table;
 
 /// The command line or a setting is wrong.
 pub const EXIT_USAGE: u8 = 64;

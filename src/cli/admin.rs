@@ -1,0 +1,161 @@
+//! How the operators' subcommands reach the nodes' admin endpoints.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::http::{self, Answer};
+use crate::cli::EXIT_FAILURE;
+
+/// Where the nodes of `ticketing dev` have their endpoints unless told otherwise.
+const DEV_ADDRESSES: &str = "127.0.0.1:7225,127.0.0.1:7226,127.0.0.1:7227";
+
+/// The environment variable that holds the admin token itself. There is no flag for it: every user
+/// of the machine sees command lines.
+const TOKEN_VARIABLE: &str = "TICKETING_ADMIN_TOKEN";
+
+/// Most nodes that are asked.
+const NODES_MAX: usize = 32;
+
+/// The arguments that these subcommands share.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct AdminArgs {
+    /// The nodes' admin addresses
+    #[arg(
+        long,
+        env = "TICKETING_ADMIN_ADDRS",
+        value_name = "HOST:PORT,...",
+        value_delimiter = ',',
+        default_value = DEV_ADDRESSES
+    )]
+    admin: Vec<String>,
+    /// File whose first line is the admin token [or the token itself in env TICKETING_ADMIN_TOKEN]
+    #[arg(long, env = "TICKETING_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// How long to wait for each node, in milliseconds, 1 to 60000
+    #[arg(long, value_name = "MS", default_value_t = 2000,
+          value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    timeout_ms: u64,
+    /// A table for people, or JSON
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
+}
+
+/// How the answer is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    /// A table.
+    Table,
+    /// One JSON value.
+    Json,
+}
+
+/// The endpoints of some nodes.
+pub(super) struct Endpoints {
+    addresses: Vec<String>,
+    token: Option<String>,
+    patience: Duration,
+}
+
+impl AdminArgs {
+    /// The endpoints; what is wrong with the arguments, in one line.
+    pub(super) fn endpoints(&self) -> Result<Endpoints, String> {
+        if self.admin.len() > NODES_MAX {
+            let count = self.admin.len();
+            return Err(format!(
+                "--admin has {count} addresses: at most {NODES_MAX} are asked"
+            ));
+        }
+        Ok(Endpoints {
+            addresses: self
+                .admin
+                .iter()
+                .map(|text| text.trim().to_owned())
+                .collect(),
+            token: self.token()?,
+            patience: Duration::from_millis(self.timeout_ms),
+        })
+    }
+
+    fn token(&self) -> Result<Option<String>, String> {
+        let given = std::env::var(TOKEN_VARIABLE)
+            .ok()
+            .filter(|token| !token.is_empty());
+        match (given, &self.admin_token_file) {
+            (Some(_), Some(_)) => Err(format!(
+                "{TOKEN_VARIABLE} and an admin token file are set: give one of them"
+            )),
+            (token, None) => Ok(token),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    format!("--admin-token-file is {path:?}: cannot read it: {error}")
+                })?;
+                Ok(text
+                    .lines()
+                    .find(|line| !line.is_empty())
+                    .map(str::to_owned))
+            }
+        }
+    }
+}
+
+impl Endpoints {
+    /// Asks every node for `path`, all at the same time; the answers in the order of the addresses.
+    pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(
+        &self,
+        path: &str,
+    ) -> Vec<(String, Result<T, String>)> {
+        let asked: Vec<_> = self
+            .addresses
+            .iter()
+            .map(|address| {
+                let (address, token) = (address.clone(), self.token.clone());
+                let (path, patience) = (path.to_owned(), self.patience);
+                tokio::spawn(async move {
+                    let answer = http::get(&address, &path, token.as_deref(), patience).await;
+                    (address, answer.and_then(read))
+                })
+            })
+            .collect();
+        let mut answers = Vec::with_capacity(asked.len());
+        for task in asked {
+            answers.push(task.await.expect("asking does not panic"));
+        }
+        answers
+    }
+
+    /// Asks one node for `path`.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        address: &str,
+        path: &str,
+    ) -> Result<T, String> {
+        let answer = http::get(address, path, self.token.as_deref(), self.patience).await;
+        answer.and_then(read)
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: Answer) -> Result<T, String> {
+    let Answer { status, text } = answer;
+    if !status.is_success() {
+        let line = text.lines().next().unwrap_or_default();
+        return Err(format!("{}: {line}", status.as_u16()));
+    }
+    serde_json::from_str(&text).map_err(|error| format!("its answer is not understood: {error}"))
+}
+
+/// Runs what a subcommand does on a runtime of its own; its exit code, or the line that says why it
+/// could not begin.
+pub(super) fn run(work: impl Future<Output = u8>) -> u8 {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => {
+            eprintln!("ticketing: {error}");
+            EXIT_FAILURE
+        }
+    }
+}
