@@ -6,6 +6,7 @@ mod feed;
 mod format;
 pub mod lock;
 pub mod node;
+pub mod quiet_log;
 pub mod state_machine;
 pub mod transport;
 pub mod type_config;

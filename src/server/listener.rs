@@ -6,6 +6,7 @@
 //! beyond the slots.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use wire::{AuthToken, Reason};
 
-use super::counters::Counters;
+use super::counters::{Counters, Mishap};
 use super::handshake::{self, Failure};
 use super::session::Session;
 use super::transport::{Counted, Socket, Transport, discard, shut_down};
@@ -93,10 +94,10 @@ pub(super) async fn accept_all(listener: TcpListener, gate: Arc<Gate>, front: Fr
             _ = stopping.wait_for(|stopping| *stopping) => return,
         };
         match accepted {
-            Ok((socket, _)) => {
+            Ok((socket, client)) => {
                 pause = PAUSE_MIN;
                 tune(&socket);
-                admit(socket, &gate, &front);
+                admit(socket, client, &gate, &front);
             }
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
@@ -129,14 +130,16 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| OF_ONE.contains(&errno))
 }
 
-pub(super) fn admit<S: Socket>(socket: S, gate: &Arc<Gate>, front: &Front) {
+/// Gives a connection from `client` its slot and begins with it, or turns it away.
+pub(super) fn admit<S: Socket>(socket: S, client: SocketAddr, gate: &Arc<Gate>, front: &Front) {
     match Arc::clone(&gate.slots).try_acquire_owned() {
         Ok(slot) => {
             gate.counters.connections.add_one();
-            tokio::spawn(welcome(socket, slot, Arc::clone(gate), front.clone()));
+            let welcomed = welcome(socket, client, slot, Arc::clone(gate), front.clone());
+            tokio::spawn(welcomed);
         }
         Err(_) => {
-            gate.counters.turned_away.add_one();
+            gate.counters.mishap(client, Mishap::TurnedAway);
             turn_away(socket, gate);
         }
     }
@@ -156,12 +159,18 @@ fn turn_away<S: Socket>(socket: S, gate: &Gate) {
 }
 
 /// From the accept to the end of the connection.
-async fn welcome<S: Socket>(socket: S, slot: OwnedSemaphorePermit, gate: Arc<Gate>, front: Front) {
+async fn welcome<S: Socket>(
+    socket: S,
+    client: SocketAddr,
+    slot: OwnedSemaphorePermit,
+    gate: Arc<Gate>,
+    front: Front,
+) {
     let _slot = slot;
     let deadline = Instant::now() + HANDSHAKE_TIME_MAX;
     let stream = Counted::new(socket);
     let Some(acceptor) = &gate.tls else {
-        return greet(stream, deadline, &gate, front).await;
+        return greet(stream, client, deadline, &gate, front).await;
     };
     let mut stopping = gate.stopping.clone();
     let accepted = tokio::select! {
@@ -169,14 +178,14 @@ async fn welcome<S: Socket>(socket: S, slot: OwnedSemaphorePermit, gate: Arc<Gat
         _ = stopping.wait_for(|stopping| *stopping) => return,
     };
     match accepted {
-        Ok(Ok(stream)) => greet(stream, deadline, &gate, front).await,
+        Ok(Ok(stream)) => greet(stream, client, deadline, &gate, front).await,
         Ok(Err((_, mut stream))) => {
-            gate.counters.failed_tls.add_one();
+            gate.counters.mishap(client, Mishap::Tls);
             drop(front);
             shut_down(&mut stream, true).await;
             discard(stream.raw()).await;
         }
-        Err(_) => gate.counters.failed_deadline.add_one(),
+        Err(_) => gate.counters.mishap(client, Mishap::Deadline),
     }
 }
 
@@ -195,7 +204,13 @@ fn tune(socket: &TcpStream) {
 }
 
 /// The auth handshake, and then the session.
-async fn greet<T: Transport>(mut stream: T, deadline: Instant, gate: &Gate, front: Front) {
+async fn greet<T: Transport>(
+    mut stream: T,
+    client: SocketAddr,
+    deadline: Instant,
+    gate: &Gate,
+    front: Front,
+) {
     let mut stopping = gate.stopping.clone();
     let authenticated = tokio::select! {
         authenticated = timeout_at(
@@ -208,15 +223,15 @@ async fn greet<T: Transport>(mut stream: T, deadline: Instant, gate: &Gate, fron
         Ok(Ok(input)) => {
             gate.counters.sessions.add_one();
             let counters = Arc::clone(&gate.counters);
-            let session = Session::new(gate.next_session(), stream, input, front, counters);
+            let session = Session::new(gate.next_session(), client, stream, input, front, counters);
             return session.run().await;
         }
-        Ok(Err(Failure::Refused(Reason::AuthFailed))) => &gate.counters.failed_auth,
-        Ok(Err(Failure::Refused(_))) => &gate.counters.failed_line,
-        Ok(Err(Failure::Lost)) => &gate.counters.failed_lost,
-        Err(_) => &gate.counters.failed_deadline,
+        Ok(Err(Failure::Refused(Reason::AuthFailed))) => Mishap::Auth,
+        Ok(Err(Failure::Refused(_))) => Mishap::Line,
+        Ok(Err(Failure::Lost)) => Mishap::Lost,
+        Err(_) => Mishap::Deadline,
     };
-    failed.add_one();
+    gate.counters.mishap(client, failed);
     drop(front);
     shut_down(&mut stream, true).await;
     discard(stream.raw()).await;

@@ -33,6 +33,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -43,7 +44,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use wire::{Decode, Key, Reason, Reply, Request, Token, decode_request};
 
-use super::counters::Counters;
+use super::counters::{Counters, Mishap};
 use super::input::{FrameClock, Input};
 use super::output::{Output, REPLIES_PER_WRITE_MAX};
 use super::transport::{Transport, discard, shut_down};
@@ -69,6 +70,7 @@ const LAST_WORD_TIME_MAX: Duration = Duration::from_secs(1);
 /// See the module's documentation.
 pub(super) struct Session<T> {
     id: SessionId,
+    client: SocketAddr,
     stream: T,
     front: Front,
     outbox: Arc<Outbox>,
@@ -146,6 +148,7 @@ impl<T: Transport> Session<T> {
     /// A session on an authenticated `stream`, with what was read behind the handshake.
     pub(super) fn new(
         id: SessionId,
+        client: SocketAddr,
         stream: T,
         input: Input,
         front: Front,
@@ -153,6 +156,7 @@ impl<T: Transport> Session<T> {
     ) -> Self {
         Self {
             id,
+            client,
             stream,
             front,
             outbox: Arc::default(),
@@ -217,7 +221,7 @@ impl<T: Transport> Session<T> {
                 Step::Due(Due::Frame) => self.end_input(Some(Reason::BadRequest)).await?,
                 Step::Due(Due::Answers) => self.give_up_on_answers(),
                 Step::Due(Due::Slow) => {
-                    self.counters.slow.add_one();
+                    self.counters.mishap(self.client, Mishap::Slow);
                     return Ok(false);
                 }
                 Step::Flushed => return Ok(true),
@@ -282,8 +286,8 @@ impl<T: Transport> Session<T> {
 
     /// No more input is taken; `last` says what was wrong with it.
     async fn end_input(&mut self, last: Option<Reason>) -> Result<(), NoDriver> {
-        if last.is_some() {
-            self.counters.malformed.add_one();
+        if let Some(reason) = last {
+            self.counters.mishap(self.client, Mishap::Malformed(reason));
         }
         self.frame.clear();
         self.over = Some(Over {

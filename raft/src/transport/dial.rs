@@ -18,9 +18,9 @@ use tokio::time::timeout;
 
 use super::auth::Lane;
 use super::connection::Connection;
-use super::quiet_log::QuietLog;
 use super::wire::{self, Kind};
 use super::{CONTROL_BYTES_MAX, Error, Identity, handshake};
+use crate::quiet_log::QuietLog;
 
 /// Resolving, connecting and the handshake together.
 const DIAL_DEADLINE: Duration = Duration::from_millis(1000);

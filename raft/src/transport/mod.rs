@@ -44,7 +44,6 @@ mod link;
 mod measures;
 mod network;
 mod pool;
-mod quiet_log;
 mod raft_lane;
 mod registry;
 mod server;

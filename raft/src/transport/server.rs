@@ -26,11 +26,11 @@ use tokio::time::timeout;
 use super::auth::{Lane, Refusal};
 use super::connection::Connection;
 use super::handshake::{self, Accepted};
-use super::quiet_log::QuietLog;
 use super::raft_lane::RaftLane;
 use super::registry::{Registry, StreamEnded};
 use super::wire::{self, Answer, Kind};
 use super::{CONTROL_BYTES_MAX, Error, Identity, PeerIdentity, Service, Vote, snapshot};
+use crate::quiet_log::QuietLog;
 use crate::type_config::TypeConfig;
 
 /// From accept to the end of the handshake.
