@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Query, RawQuery, State};
+use axum::extract::{Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use raft::Node;
 use serde::{Deserialize, Serialize};
 
 use super::access::{Access, Need, Refusal};
@@ -32,6 +33,8 @@ pub(super) fn router(access: Access, subject: Subject) -> Router {
         .route("/v1/status", get(v1_status))
         .route("/v1/locks", get(v1_locks))
         .route("/v1/leader/transfer", post(v1_leader_transfer))
+        .route("/v1/members/{id}/promote", post(v1_member_promote))
+        .route("/v1/members/{id}/remove", post(v1_member_remove))
         .fallback(async || sentence(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .with_state(Arc::new(Endpoint { access, subject }))
 }
@@ -132,6 +135,51 @@ async fn v1_leader_transfer(State(endpoint): Shared, headers: HeaderMap) -> Resp
     tracing::info!("an operator asks for a transfer of the lead");
     match node.transfer().await {
         Ok(leader) => json(&Transferred { leader }),
+        Err(refused) => sentence(StatusCode::CONFLICT, refused.to_string()),
+    }
+}
+
+async fn v1_member_promote(
+    State(endpoint): Shared,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Response {
+    change_member(&endpoint, &headers, "promote", &id, Node::promote)
+}
+
+async fn v1_member_remove(
+    State(endpoint): Shared,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Response {
+    change_member(&endpoint, &headers, "remove", &id, Node::remove)
+}
+
+/// Asks the node for a change of the membership; it goes on after the answer.
+fn change_member(
+    endpoint: &Endpoint,
+    headers: &HeaderMap,
+    what: &'static str,
+    id: &str,
+    change: fn(&Node, u64) -> Result<(), raft::node::Refused>,
+) -> Response {
+    if let Err(refusal) = endpoint.check(Need::Change, headers) {
+        return refused(refusal);
+    }
+    let Some(node) = &endpoint.subject.node else {
+        return sentence(StatusCode::CONFLICT, "in single mode there are no members");
+    };
+    let Ok(number) = u64::from_str_radix(id, 16) else {
+        let line = format!("{id:?} is no node id: it must be hexadecimal, as in /v1/status");
+        return sentence(StatusCode::BAD_REQUEST, line);
+    };
+    tracing::info!(
+        what,
+        node = id,
+        "an operator asks for a change of the membership"
+    );
+    match change(node, number) {
+        Ok(()) => sentence(StatusCode::ACCEPTED, "the change is under way"),
         Err(refused) => sentence(StatusCode::CONFLICT, refused.to_string()),
     }
 }

@@ -334,7 +334,7 @@ fn silent_for(metrics: &Metrics, id: u64, led_for: Duration) -> Duration {
     heard.map_or(led_for, |at| at.into_inner().elapsed().min(led_for))
 }
 
-fn has_caught_up(metrics: &Metrics, id: u64) -> bool {
+pub(super) fn has_caught_up(metrics: &Metrics, id: u64) -> bool {
     let matched = metrics
         .replication
         .as_ref()
@@ -344,7 +344,7 @@ fn has_caught_up(metrics: &Metrics, id: u64) -> bool {
 }
 
 /// Starts a membership change in the background; false if one is running.
-fn change_membership(local: &Local, change: ChangeMembers<u64, Peer>) -> bool {
+pub(super) fn change_membership(local: &Local, change: ChangeMembers<u64, Peer>) -> bool {
     let Ok(running) = std::sync::Arc::clone(&local.changing).try_lock_owned() else {
         return false;
     };

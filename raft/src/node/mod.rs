@@ -39,7 +39,7 @@ mod runtime;
 mod settings;
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use openraft::Raft;
@@ -60,6 +60,7 @@ use crate::state_machine::{Progress, StateMachine};
 use crate::transport::Identity;
 use crate::type_config::{Peer, TypeConfig};
 use activation::Board;
+use local::Local;
 use measures::Instruments;
 use proposals::Proposals;
 use runtime::Stop;
@@ -115,6 +116,8 @@ pub struct Node {
     failure: watch::Receiver<Option<Error>>,
     progress: watch::Receiver<Progress>,
     instruments: Instruments,
+    /// The node as its own tasks see it, for as long as they run.
+    local: Weak<Local>,
     /// Dropping it stops the node at once.
     stop: watch::Sender<Stop>,
     stopped: watch::Receiver<bool>,
@@ -147,6 +150,7 @@ impl Node {
             failure: parts.failure,
             progress: parts.progress,
             instruments: parts.instruments,
+            local: parts.local,
             stop,
             stopped,
         };

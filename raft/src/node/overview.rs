@@ -120,7 +120,8 @@ impl Overview {
     }
 }
 
-fn last_contact(metrics: &RaftMetrics<TypeConfig>, id: u64) -> Option<Duration> {
+/// How long ago a leader had an answer from another member.
+pub(super) fn last_contact(metrics: &RaftMetrics<TypeConfig>, id: u64) -> Option<Duration> {
     let heard = metrics.heartbeat.as_ref()?.get(&id).copied().flatten();
     heard
         .filter(|_| id != metrics.id)

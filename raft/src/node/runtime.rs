@@ -1,7 +1,7 @@
 //! The thread that a node runs on.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -54,6 +54,7 @@ pub(super) struct Parts {
     pub(super) feed: mpsc::Receiver<Feed>,
     pub(super) progress: watch::Receiver<Progress>,
     pub(super) instruments: Instruments,
+    pub(super) local: Weak<Local>,
 }
 
 /// Starts the thread; returns when the node runs on it, or with the reason why it doesn't.
@@ -229,7 +230,8 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
         progress.clone(),
         alarm.clone(),
     ));
-    tokio::spawn(async move { alarm.raise(membership::belong(&local).await) });
+    let belonging = Arc::clone(&local);
+    tokio::spawn(async move { alarm.raise(membership::belong(&belonging).await) });
 
     let parts = Parts {
         raft: raft.clone(),
@@ -240,6 +242,7 @@ async fn assemble(start: Start) -> Result<(Running, Parts), Error> {
         feed,
         progress,
         instruments,
+        local: Arc::downgrade(&local),
     };
     Ok((
         Running {

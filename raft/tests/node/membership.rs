@@ -1,5 +1,7 @@
 //! Nodes that lose their disks, and nodes that come back.
 
+use raft::node::Refused;
+
 use crate::cluster::{Cluster, Settings};
 
 fn voters(cluster: &Cluster, number: usize) -> Vec<u64> {
@@ -138,6 +140,59 @@ async fn a_new_address_becomes_a_learner_and_stays_one() {
             c.node(3).status().leader
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_gives_a_learner_its_vote_and_takes_a_voter_out() {
+    let mut cluster = Cluster::places(4, Settings::default());
+    let all = cluster.peers();
+    let founders = all[..3].to_vec();
+    for number in 0..3 {
+        let peers = founders.clone();
+        cluster
+            .try_start(number, peers, Default::default())
+            .await
+            .unwrap();
+    }
+    cluster.acquire("a").await;
+    cluster.try_start(3, all, Default::default()).await.unwrap();
+    let id = cluster.node(3).overview().node_id;
+    // As a person would: again and again until the learner is there and has caught up.
+    cluster
+        .until("the learner is promoted", |c| {
+            let (leader, _) = c.serving()?;
+            let promoted = c.node(leader).node.promote(id);
+            (promoted == Ok(()) || promoted == Err(Refused::Voter(id))).then_some(())
+        })
+        .await;
+    cluster
+        .until("all have four voters", |c| {
+            let all = c.running().all(|(other, _)| voters(c, other).len() == 4);
+            all.then_some(())
+        })
+        .await;
+
+    let (leader, _) = cluster.until_serving().await;
+    let out = (leader + 1) % 4;
+    let out_id = cluster.node(out).overview().node_id;
+    drop(cluster.kill(out));
+    cluster
+        .until("the voter is taken out", |c| {
+            let (leader, _) = c.serving()?;
+            let removed = c.node(leader).node.remove(out_id);
+            (removed == Ok(()) || removed == Err(Refused::NoMember(out_id))).then_some(())
+        })
+        .await;
+    cluster
+        .until("the three others remain", |c| {
+            let gone = |other| {
+                let voters = voters(c, other);
+                voters.len() == 3 && !voters.contains(&out_id)
+            };
+            c.running().all(|(other, _)| gone(other)).then_some(())
+        })
+        .await;
+    assert_eq!(cluster.acquire("b").await.token.0, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

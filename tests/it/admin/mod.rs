@@ -3,5 +3,8 @@
 mod access;
 mod health;
 mod locks;
+mod logs;
+mod manual;
 mod metrics;
+mod status;
 mod truth;

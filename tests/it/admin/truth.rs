@@ -170,6 +170,27 @@ fn a_healthy_cluster_and_a_change_of_leader_are_told() {
     );
     assert_eq!(follower.status, 409, "{follower:?}");
 
+    let change = |path: &str| {
+        let admin = &cluster.nodes[second].admin;
+        request(
+            "POST",
+            admin,
+            &format!("/v1/members/{path}"),
+            "Bearer operator",
+        )
+    };
+    let own = told[second].status["node_id"].as_str().expect("text");
+    for (path, status, word) in [
+        ("0123/promote".to_owned(), 409, "not a member"),
+        ("x/promote".to_owned(), 400, "hexadecimal"),
+        (format!("{own}/promote"), 409, "is a voter already"),
+        (format!("{own}/remove"), 409, "transfer the lead"),
+    ] {
+        let answer = change(&path);
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.body.contains(word), "{path}: {answer:?}");
+    }
+
     cluster.nodes[second].kill();
     assert!(try_get(&cluster.nodes[second].admin, "/livez").is_none());
     told_by("the leader died", &running(&cluster), |_, told| {

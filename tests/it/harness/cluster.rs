@@ -181,6 +181,11 @@ impl Server {
         value.clone_into(&mut self.flags[at + 1]);
     }
 
+    /// Sets an environment variable for the next start.
+    pub(crate) fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Whom a new session is told to be the leader within a short time.
     pub(crate) fn names_leader(&self) -> Option<String> {
         let mut session = Raw::try_connect(&self.address, b"").ok()?;
