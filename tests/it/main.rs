@@ -8,6 +8,7 @@
 
 mod admin;
 mod cli;
+mod deploy;
 mod faults;
 mod harness;
 mod protocol;

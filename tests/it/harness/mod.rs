@@ -1,5 +1,6 @@
 //! Processes, ports, and a client that speaks in bytes.
 
+pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod gate;
 pub(crate) mod http;

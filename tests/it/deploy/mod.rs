@@ -1,0 +1,6 @@
+//! The ways in which the service is run for real: containers, and pods whose addresses change.
+
+mod compose;
+mod names;
+mod pods;
+mod stateful_set;
