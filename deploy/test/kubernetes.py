@@ -120,7 +120,7 @@ def check_references(overlay, objects, settings):
     expect(peers == own, f"{overlay}: the members {peers} are not the pods {own}")
     expect(all(f".{spec['serviceName']}." in peer for peer in peers),
            f"{overlay}: the members have no names in the peers' service")
-    expect(environment["ADMIN_BIND"].endswith(f":{ports['admin']}"),
+    expect(environment.get("ADMIN_BIND", "").endswith(f":{ports['admin']}"),
            f"{overlay}: the admin endpoint is not on its port")
     expect(pod["terminationGracePeriodSeconds"] >
            container["lifecycle"]["preStop"]["sleep"]["seconds"] + 10,

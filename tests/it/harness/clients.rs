@@ -94,12 +94,7 @@ impl Clients {
             })
             .collect();
         let tasks = (0..KEYS)
-            .map(|number| {
-                Arc::new(Guarded {
-                    name: format!("guarded{number}"),
-                    holder: Mutex::default(),
-                })
-            })
+            .map(|number| Arc::new(Guarded::new(format!("guarded{number}"))))
             .flat_map(|guarded| std::iter::repeat_n(guarded, TASKS_PER_KEY))
             .map(|guarded| tokio::spawn(work(broker.clone(), guarded, Arc::clone(&seen))))
             .collect();
@@ -169,12 +164,13 @@ async fn work(broker: Broker, guarded: Arc<Guarded>, seen: Arc<Seen>) {
         let asked = broker.acquire(&guarded.name).wait(WAIT).lease(LEASE);
         match asked.work_budget(WORK_MAX).await {
             Ok(ticket) => {
-                if let Err(violation) = guarded.enter(&ticket) {
+                let token = ticket.token().0;
+                if let Err(violation) = guarded.enter(token, ticket.remaining()) {
                     seen.report(violation);
                 }
                 seen.grants.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(WORK).await;
-                guarded.leave(&ticket);
+                guarded.leave(token);
                 if ticket.release().await.is_err() {
                     seen.failures.fetch_add(1, Ordering::Relaxed);
                 }
@@ -195,32 +191,41 @@ async fn work(broker: Broker, guarded: Arc<Guarded>, seen: Arc<Seen>) {
 }
 
 impl Guarded {
-    fn enter(&self, ticket: &Ticket) -> Result<(), String> {
-        let mut holder = self.holder.lock().expect("nobody panics in here");
-        let (token, now) = (ticket.token().0, Instant::now());
-        let overlap = holder.until.is_some_and(|until| now < until);
-        let before = std::mem::replace(
-            &mut *holder,
-            Holder {
-                token,
-                until: Some(now + ticket.remaining()),
-            },
-        );
-        match overlap || before.token >= token {
-            true => Err(format!(
-                "{}: token {token} after {}, which {}",
-                self.name,
-                before.token,
-                if overlap { "is held" } else { "is not smaller" }
-            )),
-            false => Ok(()),
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            holder: Mutex::default(),
         }
     }
 
-    fn leave(&self, ticket: &Ticket) {
+    /// Somebody holds from now on under this token, for so long at most.
+    fn enter(&self, token: u64, remaining: Duration) -> Result<(), String> {
+        let mut holder = self.holder.lock().expect("nobody panics in here");
+        let now = Instant::now();
+        let entered = Holder {
+            token,
+            until: Some(now + remaining),
+        };
+        let before = std::mem::replace(&mut *holder, entered);
+        let complaint = if before.until.is_some_and(|until| now < until) {
+            "which is held"
+        } else if token <= before.token {
+            "which is not smaller"
+        } else {
+            return Ok(());
+        };
+        let Self { name, .. } = self;
+        Err(format!(
+            "{name}: token {token} after {}, {complaint}",
+            before.token
+        ))
+    }
+
+    /// The one who holds under this token does not any more.
+    fn leave(&self, token: u64) {
         let mut holder = self.holder.lock().expect("nobody panics in here");
         // Else the lease was over, and somebody else is the holder.
-        if holder.token == ticket.token().0 {
+        if holder.token == token {
             holder.until = None;
         }
     }
@@ -238,4 +243,34 @@ impl Seen {
             panic!("{when}: {violation}");
         }
     }
+}
+
+#[test]
+fn two_holders_at_once_and_tokens_that_do_not_grow_are_violations() {
+    let lease = Duration::from_secs(60);
+    let guarded = Guarded::new("k".to_owned());
+    assert_eq!(guarded.enter(5, lease), Ok(()));
+    let violation = guarded.enter(6, lease);
+    assert_eq!(
+        violation,
+        Err("k: token 6 after 5, which is held".to_owned())
+    );
+    guarded.leave(5);
+    let violation = guarded.enter(7, lease);
+    assert_eq!(
+        violation,
+        Err("k: token 7 after 6, which is held".to_owned())
+    );
+    guarded.leave(7);
+    for stale in [7, 6] {
+        let violation = guarded.enter(stale, lease);
+        let expected = format!("k: token {stale} after 7, which is not smaller");
+        assert_eq!(violation, Err(expected));
+        guarded.leave(stale);
+        // The next stale one is held against 7 again.
+        guarded.holder.lock().expect("not poisoned").token = 7;
+    }
+    // A holder whose lease is over is none.
+    assert_eq!(guarded.enter(8, Duration::ZERO), Ok(()));
+    assert_eq!(guarded.enter(9, lease), Ok(()));
 }
