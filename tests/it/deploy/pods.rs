@@ -7,15 +7,13 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::liveness::Liveness;
 use super::names::Hosts;
 use crate::harness::process::{self, Process, binary};
 use crate::harness::{PATIENCE, SETTLE, eventually, http};
@@ -29,12 +27,6 @@ pub(crate) const AUTH_TOKEN: &str = "a token that is long enough";
 /// The ports, the same for all pods.
 const CLIENT_PORT: u16 = 5225;
 const ADMIN_PORT: u16 = 7225;
-
-/// How long the liveness probe waits: as in the manifest.
-const LIVENESS: Duration = Duration::from_secs(5);
-
-/// How often the liveness of every pod is looked at.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// A pod may take this long to end, without the hook before.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -260,95 +252,4 @@ impl Pod {
 /// The number under a name, 0 where there is none yet.
 fn number(status: &Value, name: &str) -> u64 {
     status[name].as_u64().unwrap_or(0)
-}
-
-/// The liveness probes of all pods. A pod that has once said that it lives must say so until it is
-/// told to end.
-struct Liveness {
-    expected: Arc<Mutex<[Option<Alive>; PODS]>>,
-    red: Arc<Mutex<Vec<String>>>,
-    done: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Alive {
-    address: String,
-    /// Whether it has said so once: before that it starts.
-    once: bool,
-}
-
-impl Liveness {
-    fn watch() -> Self {
-        let expected = Arc::<Mutex<[Option<Alive>; PODS]>>::default();
-        let red = Arc::<Mutex<Vec<String>>>::default();
-        let done = Arc::<AtomicBool>::default();
-        let thread = std::thread::spawn({
-            let (expected, red, done) = (expected.clone(), red.clone(), done.clone());
-            move || {
-                while !done.load(Ordering::Relaxed) {
-                    for ordinal in 0..PODS {
-                        probe(&expected, ordinal, &red);
-                    }
-                    std::thread::sleep(LOOK);
-                }
-            }
-        });
-        Self {
-            expected,
-            red,
-            done,
-            thread: Some(thread),
-        }
-    }
-
-    /// From now on this pod is expected at an address, or not at all.
-    fn expect(&self, ordinal: usize, address: Option<String>) {
-        let alive = address.map(|address| Alive {
-            address,
-            once: false,
-        });
-        self.expected.lock().expect("no panic in here")[ordinal] = alive;
-    }
-
-    fn assert_clean(&self) {
-        let red = self.red.lock().expect("no panic in here").clone();
-        assert!(red.is_empty(), "liveness was red: {red:?}");
-    }
-}
-
-fn probe(expected: &Mutex<[Option<Alive>; PODS]>, ordinal: usize, red: &Mutex<Vec<String>>) {
-    let Some(alive) = expected.lock().expect("no panic in here")[ordinal].clone() else {
-        return;
-    };
-    let asked = Instant::now();
-    let answer = http::try_get(&alive.address, "/livez");
-    let green = answer.as_ref().is_some_and(|answer| answer.status == 200);
-    let in_time = asked.elapsed() < LIVENESS;
-    let mut expected = expected.lock().expect("no panic in here");
-    // What was asked for may have been told to end meanwhile.
-    if expected[ordinal].as_ref() != Some(&alive) {
-        return;
-    }
-    if green && in_time {
-        expected[ordinal] = Some(Alive {
-            once: true,
-            ..alive
-        });
-    } else if alive.once {
-        let mut red = red.lock().expect("no panic in here");
-        red.push(format!(
-            "pod {ordinal} after {:?}: {answer:?}",
-            asked.elapsed()
-        ));
-    }
-}
-
-impl Drop for Liveness {
-    fn drop(&mut self) {
-        self.done.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().expect("it was started");
-        // Its panic would only hide the one that ends the test.
-        let _ = thread.join();
-    }
 }
