@@ -97,6 +97,20 @@ async fn a_probe_without_an_answer_counts_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_probe_counts_from_its_sending_however_late_its_answer_is() {
+    let mut server = Server::alone();
+    let broker = server.broker();
+    let mut peer = server.accept().await;
+    let call = ask(&broker, "k", 9000);
+    let acquire = peer.acquire().await;
+    let probe = peer.release().await;
+    tokio::time::sleep(ms(600)).await;
+    peer.not_current(&probe).await;
+    peer.grant(5, &acquire).await;
+    assert_eq!(outcome(call).await.unwrap().remaining(), ms(29_400));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answered_release_of_the_same_session_is_as_good_as_a_probe() {
     let mut server = Server::alone();
     let broker = server.broker();
