@@ -544,6 +544,11 @@ impl Ledger {
                 _ => {}
             }
         }
+        // Who was not let in was not heard, whatever was sent.
+        let bytes_taken = match end {
+            End::Auth => 0,
+            _ => bytes_taken,
+        };
         let mut releases = self.releases;
         let releases = releases.values_mut();
         let calls = releases.filter_map(|entry| entry.take_call(bytes_taken));

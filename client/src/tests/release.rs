@@ -1,6 +1,7 @@
 //! Releases: tried until answered, never believed without an answer.
 
-use wire::Reason;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use wire::{Nonce, Reason};
 
 use super::network::broker as brokers;
 use super::*;
@@ -126,4 +127,22 @@ async fn a_lock_that_is_left_held_can_be_released_by_its_token() {
         peer.released(&release).await;
     });
     assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_was_sent_with_a_refused_auth_token_surely_did_nothing() {
+    let mut server = Server::alone();
+    let broker = server.broker();
+    let (outcome, ()) = tokio::join!(broker.release("k", Token(1)), async {
+        let mut stream = server.connection().await;
+        stream
+            .write_all(&Nonce::from_random([0; 6]).challenge())
+            .await
+            .unwrap();
+        let digest_and_frame = &mut [0; 44 + 11];
+        stream.read_exact(digest_and_frame).await.unwrap();
+        assert_eq!(digest_and_frame[44], b'R');
+        stream.write_all(b"Eauth_failed\n").await.unwrap();
+    });
+    assert_error!(outcome.unwrap_err(), Error::Auth);
 }
