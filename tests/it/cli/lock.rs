@@ -1,39 +1,11 @@
 //! `ticketing lock`: a command under a lock, for scripts.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
+use super::{Running, addresses_of, code, code_of, lock};
 use crate::harness::ports::Ports;
-use crate::harness::process::{Process, binary, output};
-use crate::harness::{Cluster, Frame, PATIENCE, Raw, Server, acquire, eventually, release};
-
-/// The lock was not acquired within the wait.
-const NOT_ACQUIRED: i32 = 75;
-
-/// No server answered.
-const NO_SERVER: i32 = 69;
-
-/// The token was refused.
-const NOT_ALLOWED: i32 = 77;
-
-/// The command line is wrong.
-const USAGE: i32 = 64;
-
-fn lock(addresses: &str, rest: &[&str]) -> Command {
-    let mut command = binary();
-    command.args(["lock", "--addrs", addresses]).args(rest);
-    command
-}
-
-fn code_of(command: Command) -> i32 {
-    let output = output(command, 2 * PATIENCE);
-    output
-        .status
-        .code()
-        .unwrap_or_else(|| panic!("it exits by itself: {output:?}"))
-}
+use crate::harness::process::output;
+use crate::harness::{Cluster, Frame, PATIENCE, Raw, Server, acquire, release};
 
 #[test]
 fn the_command_runs_with_its_ticket_in_the_environment() {
@@ -84,15 +56,6 @@ fn the_command_runs_with_its_ticket_in_the_environment() {
     );
 }
 
-fn addresses_of(cluster: &Cluster) -> String {
-    let addresses: Vec<_> = cluster
-        .nodes
-        .iter()
-        .map(|node| node.address.as_str())
-        .collect();
-    addresses.join(",")
-}
-
 #[test]
 fn exit_codes_tell_what_happened() {
     let server = Server::single(&["--auth-token", "secret"]);
@@ -108,16 +71,29 @@ fn exit_codes_tell_what_happened() {
         code_of(with_token(&["job", "--", "sh", "-c", "kill -9 $$"])),
         137
     );
+    // As shells say that there is no such command, or none that can be executed.
+    assert_eq!(code_of(with_token(&["job", "--", "no-such-command"])), 127);
+    assert_eq!(code_of(with_token(&["job", "--", "/etc/passwd"])), 126);
     // However it ended, the lock is free.
     let mut holder = Raw::connect_with(&server.address, "secret");
     let token = holder.ask(acquire("job", 0, 250, 1)).token();
     assert_eq!(
         code_of(with_token(&["--wait", "0", "job", "--", "true"])),
-        NOT_ACQUIRED
+        code::NOT_ACQUIRED
     );
+    let chosen = [
+        "--wait",
+        "0",
+        "--conflict-exit-code",
+        "3",
+        "job",
+        "--",
+        "true",
+    ];
+    assert_eq!(code_of(with_token(&chosen)), 3);
     assert_eq!(
         code_of(with_token(&["--wait", "1", "job", "--", "true"])),
-        NOT_ACQUIRED
+        code::NOT_ACQUIRED
     );
     assert_eq!(
         holder.ask(release("job", token)),
@@ -126,13 +102,13 @@ fn exit_codes_tell_what_happened() {
 
     assert_eq!(
         code_of(lock(&server.address, &["job", "--", "true"])),
-        NOT_ALLOWED
+        code::NOT_ALLOWED
     );
     let mut ports = Ports::reserve(1);
     let nobody = format!("127.0.0.1:{}", ports.next());
     assert_eq!(
         code_of(lock(&nobody, &["--wait", "1", "job", "--", "true"])),
-        NO_SERVER
+        code::NO_SERVER
     );
     for wrong in [
         &["--lease", "0", "job", "--", "true"][..],
@@ -141,9 +117,17 @@ fn exit_codes_tell_what_happened() {
         &["a b", "--", "true"],
         &["", "--", "true"],
         &["job"],
+        // The end of the command does not fit, or the work does not.
+        &["--lease", "5", "job", "--", "true"],
+        &["--lease", "10", "--kill-after", "9.5", "job", "--", "true"],
+        &["--lease", "10", "--work-budget", "4.6", "job", "--", "true"],
+        &["--kill-after", "-1", "job", "--", "true"],
+        &["--kill-after", "soon", "job", "--", "true"],
+        &["--on-lease-end", "shrug", "job", "--", "true"],
+        &["--conflict-exit-code", "256", "job", "--", "true"],
         &["--no-such-flag", "job", "--", "true"],
     ] {
-        assert_eq!(code_of(with_token(wrong)), USAGE, "{wrong:?}");
+        assert_eq!(code_of(with_token(wrong)), code::USAGE, "{wrong:?}");
     }
 }
 
@@ -170,24 +154,29 @@ fn a_command_runs_only_while_nobody_else_holds_the_lock() {
 }
 
 #[test]
-fn a_signal_reaches_the_command_and_the_lock_is_given_back() {
-    let server = Server::single(&[]);
+fn a_command_does_not_notice_that_the_leader_is_killed() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.settle();
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
-    let command = lock(
-        &server.address,
-        &["--lease", "250", "job", "--", "sh", "-c", script],
+    let go_on = dir.path().join("go-on");
+    let script = format!(
+        "echo ready; while [ ! -e '{}' ]; do sleep 0.05; done; echo finished; exit 5",
+        go_on.display()
     );
-    let mut process = Process::spawn("lock", command, &dir.path().join("log"));
-    eventually("the command runs", PATIENCE, || {
-        process.log().contains("ready").then_some(())
-    });
-    let mut other = Raw::connect(&server.address);
+    let rest = ["--lease", "250", "job", "--", "sh", "-c", &script];
+    let mut running = Running::start(lock(&addresses_of(&cluster), &rest));
+    running.said("ready");
+    cluster.nodes[leader].kill();
+    cluster.settle();
+    let mut other = cluster.leader_session();
     assert_eq!(
         other.ask(acquire("job", 0, 30, 1)),
         Frame::wait_over(1, "job")
     );
-    process.signal(Signal::TERM);
-    assert_eq!(process.wait(PATIENCE).code(), Some(9), "{}", process.log());
-    other.ask(acquire("job", 0, 30, 1)).token();
+    std::fs::write(&go_on, "").expect("the file can be written");
+    assert_eq!(running.code(), 5);
+    // The new leader knew the grant and ended it.
+    assert_eq!(running.count("finished"), 1);
+    assert_eq!(running.process.log(), "ready\nfinished\n");
+    other.ask(acquire("job", 0, 30, 2)).token();
 }

@@ -1,6 +1,7 @@
 //! One process of the binary under test: started, signalled, and gone when it is dropped.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -15,7 +16,38 @@ const LAST_LINES: usize = 80;
 /// The binary under test, with none of the caller's settings in its environment. Its admin endpoint
 /// is off unless a flag says otherwise: tests run side by side.
 pub(crate) fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ticketing"));
+    clean(Command::new(env!("CARGO_BIN_EXE_ticketing")))
+}
+
+/// The binary under test in a session of its own: without the terminal that the tests may have.
+pub(crate) fn detached() -> Command {
+    let mut command = clean(Command::new("setsid"));
+    command.arg(env!("CARGO_BIN_EXE_ticketing"));
+    command
+}
+
+/// A shell's line in a session of its own; `$0` is the binary under test.
+pub(crate) fn detached_shell(line: &str) -> Command {
+    let mut command = clean(Command::new("setsid"));
+    command.args(["sh", "-c", line, env!("CARGO_BIN_EXE_ticketing")]);
+    command
+}
+
+/// A line typed to a shell with job control, on a terminal of its own; `$0` is the binary under test.
+/// What is written to the standard input is what a person types.
+pub(crate) fn on_terminal(line: &str) -> Command {
+    let mut command = clean(Command::new("script"));
+    command
+        .args(["--quiet", "--return", "--flush", "--command"])
+        .args(["exec bash -mc \"$LINE\" \"$BINARY\"", "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .env("LINE", line)
+        .env("BINARY", env!("CARGO_BIN_EXE_ticketing"))
+        .stdin(Stdio::piped());
+    command
+}
+
+fn clean(mut command: Command) -> Command {
     let inherited = [
         "PATH",
         "HOME",
@@ -85,6 +117,12 @@ impl Process {
             log: log.to_owned(),
             name: name.to_owned(),
         }
+    }
+
+    /// Types on its terminal, or whatever its standard input is.
+    pub(crate) fn type_in(&mut self, text: &str) {
+        let stdin = self.child.stdin.as_mut().expect("its input is a pipe");
+        stdin.write_all(text.as_bytes()).expect("it reads");
     }
 
     /// Its process id.

@@ -1,0 +1,49 @@
+//! `ticketing release`: ends a grant with its token, whoever took it.
+
+use std::io;
+
+use client::{ReleaseOutcome, Token};
+
+use super::ask::code_of;
+use super::connect::ConnectArgs;
+use super::exit::EXIT_NOT_CURRENT;
+use super::{EXIT_USAGE, block_on};
+
+/// The arguments of `release`.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_long_help = super::exit::help())]
+pub struct ReleaseArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// The lock's name
+    key: String,
+    /// The token that the lock was taken under
+    token: u64,
+}
+
+/// Releases; returns the exit code.
+pub fn run(args: &ReleaseArgs) -> u8 {
+    block_on(release(args))
+}
+
+async fn release(args: &ReleaseArgs) -> io::Result<u8> {
+    let broker = match args.connect.broker() {
+        Ok(broker) => broker,
+        Err(error) => {
+            complain!("{error}");
+            return Ok(EXIT_USAGE);
+        }
+    };
+    // A signal just ends this process: nothing is left behind by that.
+    Ok(match broker.release(&args.key, Token(args.token)).await {
+        Ok(ReleaseOutcome::Released) => 0,
+        Ok(ReleaseOutcome::NotCurrent) => {
+            complain!("{} is not the current token of {:?}", args.token, args.key);
+            EXIT_NOT_CURRENT
+        }
+        Err(error) => {
+            complain!("release: {error}");
+            code_of(&error)
+        }
+    })
+}
