@@ -1,0 +1,296 @@
+//! The nodes: processes of the binary under test, on their hosts and disks.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::history::{Recorder, What};
+use crate::hosts::{ADMIN_PORT, CLIENT_PORT, Hosts, INSIDE, PEER_PORT};
+use crate::pki::Identity;
+
+/// What clients prove to know.
+pub(crate) const AUTH_TOKEN: &str = "jepsen-clients-know-this";
+
+/// What peers prove to know.
+const CLUSTER_SECRET: &str = "jepsen-peers-know-this";
+
+/// What the observer proves to know.
+pub(crate) const ADMIN_TOKEN: &str = "jepsen-the-observer-knows-this";
+
+/// The nodes' election timeout in milliseconds.
+pub(crate) const ELECTION_MS: u64 = 1000;
+
+/// How long a node may take to stop in order (the product promises 10 s), and a killed one to be gone.
+const STOP_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// How often something is looked at that is awaited.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The library that shifts a process's wall clock.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// How all nodes are started.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The binary under test.
+    pub(crate) server: PathBuf,
+    /// Log entries between two snapshots.
+    pub(crate) snapshot_entries: u64,
+    /// The certificate, when clients use TLS.
+    pub(crate) identity: Option<Identity>,
+    /// Whether nodes run under a wall clock that can be shifted.
+    pub(crate) shifted_clocks: bool,
+    /// The planted bug, for a binary that has them.
+    pub(crate) bug: Option<String>,
+}
+
+/// The nodes of one run.
+pub(crate) struct Cluster {
+    pub(crate) hosts: Hosts,
+    pub(crate) nodes: Vec<Node>,
+    settings: Settings,
+    recorder: Arc<Recorder>,
+}
+
+/// One node.
+pub(crate) struct Node {
+    /// Its client address.
+    pub(crate) address: String,
+    pub(crate) disk: Disk,
+    process: Option<Child>,
+    /// How often it was started.
+    pub(crate) life: u64,
+    log: PathBuf,
+    clock: PathBuf,
+    /// Its end is nobody's fault but ours.
+    pub(crate) may_end: bool,
+}
+
+impl Cluster {
+    /// Everything but the processes. `dir` is for data and logs.
+    pub(crate) async fn prepare(
+        hosts: Hosts,
+        count: usize,
+        dir: &Path,
+        settings: Settings,
+        recorder: Arc<Recorder>,
+    ) -> Result<Self, Error> {
+        let mut nodes = Vec::new();
+        for index in 0..count {
+            let root = dir.join(format!("node-{}", index + 1));
+            let disk = if hosts.has_disks() {
+                Disk::image(&root).await?
+            } else {
+                Disk::directory(&root)
+            };
+            nodes.push(Node {
+                address: format!("{}:{CLIENT_PORT}", hosts.ip(index)),
+                disk,
+                process: None,
+                life: 0,
+                log: dir.join(format!("node-{}.log", index + 1)),
+                clock: dir.join(format!("node-{}.clock", index + 1)),
+                may_end: false,
+            });
+        }
+        Ok(Self {
+            hosts,
+            nodes,
+            settings,
+            recorder,
+        })
+    }
+
+    /// The client addresses, in order.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.address.clone()).collect()
+    }
+
+    /// Starts a node that does not run.
+    pub(crate) fn start(&mut self, index: usize) -> Result<(), Error> {
+        let peers: Vec<String> = (0..self.nodes.len())
+            .map(|node| {
+                let ip = self.hosts.ip(node);
+                format!("{ip}:{CLIENT_PORT}={ip}:{PEER_PORT}")
+            })
+            .collect();
+        let bind = self.hosts.bind_ip(index);
+        let mut command = self.hosts.command(index, &self.settings.server);
+        let node = &mut self.nodes[index];
+        let failed = |error| Error::of(format!("starting {}", node.address), error);
+        let log = File::options().create(true).append(true).open(&node.log);
+        let log = log.map_err(failed)?;
+        command
+            .arg("serve")
+            .args(["--bind", &bind])
+            .args(["--port", &CLIENT_PORT.to_string()])
+            .args(["--cluster-self", &node.address])
+            .args(["--cluster-peers", &peers.join(",")])
+            .arg("--data-dir")
+            .arg(node.disk.data_dir())
+            .env("AUTH_TOKEN", AUTH_TOKEN)
+            .env("CLUSTER_SECRET", CLUSTER_SECRET)
+            .env("CLUSTER_ELECTION_TIMEOUT_MS", ELECTION_MS.to_string())
+            .env("ADMIN_BIND", format!("{bind}:{ADMIN_PORT}"))
+            .env("ADMIN_TOKEN", ADMIN_TOKEN)
+            .env(
+                "SNAPSHOT_ENTRIES",
+                self.settings.snapshot_entries.to_string(),
+            )
+            .env_remove(INSIDE)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log)
+            .kill_on_drop(true);
+        if let Some(identity) = &self.settings.identity {
+            command.args(["--tls-cert".as_ref(), identity.certificate.as_os_str()]);
+            command.args(["--tls-key".as_ref(), identity.key.as_os_str()]);
+        }
+        if let Some(bug) = &self.settings.bug {
+            command.env("TICKETING_PLANTED_BUG", bug);
+        }
+        if self.settings.shifted_clocks {
+            if !node.clock.exists() {
+                fs::write(&node.clock, "+0\n").map_err(failed)?;
+            }
+            command
+                .env("LD_PRELOAD", FAKETIME)
+                .env("FAKETIME_TIMESTAMP_FILE", &node.clock)
+                .env("FAKETIME_CACHE_DURATION", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let process = command.spawn().map_err(failed)?;
+        if let Some(pid) = process.id() {
+            self.hosts.inhabited(index, pid);
+        }
+        node.process = Some(process);
+        node.may_end = false;
+        node.life += 1;
+        Ok(())
+    }
+
+    /// Starts every node that does not run, and says so of those that ended by themselves.
+    pub(crate) fn start_all(&mut self) -> Result<(), Error> {
+        self.bury();
+        for index in 0..self.nodes.len() {
+            if !self.nodes[index].runs() {
+                self.start(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the nodes that ended by themselves.
+    pub(crate) fn bury(&mut self) {
+        for node in &mut self.nodes {
+            let ended = node.process.as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(status))) = ended {
+                node.process = None;
+                if !node.may_end {
+                    self.recorder.write(What::Died {
+                        node: node.address.clone(),
+                        how: status.to_string(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether the wall clocks of nodes can be shifted on this machine.
+    pub(crate) fn can_shift_clocks() -> bool {
+        Path::new(FAKETIME).exists()
+    }
+}
+
+impl Node {
+    /// Whether its process is there, as far as is known.
+    pub(crate) fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        let id = self.process.as_ref()?.id()?;
+        Pid::from_raw(i32::try_from(id).ok()?)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            // A process that has just ended needs no signal.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// SIGKILL; whether the process is gone then.
+    pub(crate) async fn kill(&mut self) -> bool {
+        let Some(mut process) = self.process.take() else {
+            return false;
+        };
+        matches!(timeout(STOP_TIME_MAX, process.kill()).await, Ok(Ok(())))
+    }
+
+    /// SIGTERM; how the process ended and how long that took.
+    pub(crate) async fn terminate(&mut self) -> Option<(String, Duration)> {
+        let began = Instant::now();
+        self.signal(Signal::TERM);
+        let mut process = self.process.take()?;
+        match timeout(STOP_TIME_MAX, process.wait()).await {
+            Ok(Ok(status)) => Some((status.to_string(), began.elapsed())),
+            _ => {
+                let _ = process.kill().await;
+                Some(("still there, killed".into(), began.elapsed()))
+            }
+        }
+    }
+
+    /// SIGSTOP; whether the kernel shows the process as stopped then.
+    pub(crate) async fn pause(&self) -> bool {
+        self.signal(Signal::STOP);
+        let deadline = Instant::now() + STOP_TIME_MAX;
+        while Instant::now() < deadline {
+            if self.stat().is_some_and(|stat| stat.starts_with('T')) {
+                return true;
+            }
+            sleep(LOOK).await;
+        }
+        false
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// The process's state and what follows it in `/proc`.
+    fn stat(&self) -> Option<String> {
+        let pid = self.pid()?.as_raw_nonzero();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(") ").next().map(str::to_owned)
+    }
+
+    /// Shifts its wall clock; whether its process runs under a clock that can be shifted.
+    pub(crate) fn shift_clock(&self, seconds: f64) -> Result<bool, Error> {
+        // In one step: the process reads the file whenever it likes.
+        let new = self.clock.with_extension("new");
+        fs::write(&new, format!("{seconds:+.3}\n"))
+            .and_then(|()| fs::rename(&new, &self.clock))
+            .map_err(|error| Error::of("shifting a clock", error))?;
+        let maps = self
+            .pid()
+            .map(|pid| format!("/proc/{}/maps", pid.as_raw_nonzero()));
+        let maps = maps.and_then(|path| fs::read_to_string(path).ok());
+        Ok(maps.is_some_and(|maps| maps.contains("faketime")))
+    }
+
+    /// Everything it has said in all its lives.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+}
