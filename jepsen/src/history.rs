@@ -9,7 +9,7 @@
 //! The checkers never read the file: they see a [`History`], in which each call and its end are
 //! one [`Operation`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
@@ -248,6 +248,8 @@ pub(crate) struct NodeStatus {
 pub(crate) struct Recorder {
     began: u64,
     next_op: AtomicU64,
+    /// Every key that was asked for.
+    keys: Mutex<BTreeSet<String>>,
     file: Mutex<BufWriter<File>>,
 }
 
@@ -257,6 +259,7 @@ impl Recorder {
         let recorder = Self {
             began: raw_now(),
             next_op: AtomicU64::new(1),
+            keys: Mutex::default(),
             file: Mutex::new(BufWriter::new(File::create(path)?)),
         };
         recorder.write(What::Run(info));
@@ -281,8 +284,20 @@ impl Recorder {
     /// Writes the beginning of a call down, and numbers it.
     pub(crate) fn invoke(&self, client: u32, call: Call) -> OpId {
         let op = self.next_op.fetch_add(1, Ordering::Relaxed);
+        if let Call::Acquire { key, .. } = &call {
+            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            if !keys.contains(key) {
+                keys.insert(key.clone());
+            }
+        }
         self.write(What::Invoke { op, client, call });
         op
+    }
+
+    /// Every key that was asked for.
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.clone()
     }
 
     /// Puts everything into the file.

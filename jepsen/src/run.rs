@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::checker::LAST_CLIENT;
 use crate::cluster::{Cluster, Settings};
 use crate::error::Error;
-use crate::history::{Call, History, Recorder, RunInfo, What};
+use crate::history::{Recorder, RunInfo, What};
 use crate::hosts::{ADMIN_PORT, Hosts};
 use crate::nemesis::{Fault, Nemesis, PRESSED_SNAPSHOT_ENTRIES};
 use crate::observer::{Seen, observe, status};
@@ -147,8 +147,7 @@ pub(crate) async fn run(
     }
     nemesis.cluster.start_all()?;
     recorder.write(What::Healed);
-    recorder.flush().map_err(failed)?;
-    last_client(&base, &path).await?;
+    last_client(&base).await?;
     come_together(&seen, &recorder).await;
     if plan.faults.contains(&Fault::Snapshots) {
         nemesis.snapshots(snapshots_taken(&seen).await);
@@ -164,16 +163,10 @@ pub(crate) async fn run(
 }
 
 /// Asks for every key that was used, at once.
-async fn last_client(base: &Base, path: &Path) -> Result<(), Error> {
-    let history = History::read(path).map_err(|error| Error(error.to_string()))?;
-    let acquires = history.operations.iter().filter_map(|op| match &op.call {
-        Call::Acquire { key, .. } => Some(key.clone()),
-        Call::Release { .. } => None,
-    });
-    let keys: BTreeSet<String> = acquires.collect();
+async fn last_client(base: &Base) -> Result<(), Error> {
     let broker = base.broker()?;
     let mut tasks = JoinSet::new();
-    for key in keys {
+    for key in base.endpoint.recorder.keys() {
         let (broker, endpoint) = (broker.clone(), base.endpoint.clone());
         tasks.spawn(async move {
             let ticket = take(&endpoint, LAST_CLIENT, &broker, &key, LAST_WAIT_S, 5).await;

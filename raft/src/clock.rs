@@ -20,6 +20,11 @@ pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     fn now(&self) -> u64 {
+        #[cfg(feature = "planted-bugs")]
+        if planted::has(planted::Bug::WallClock) {
+            let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+            return since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
+        }
         let time = clock_gettime(ClockId::MonotonicRaw);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);

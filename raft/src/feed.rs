@@ -47,6 +47,9 @@ pub struct Activation {
     pub active_keys_max: u32,
     /// Every lock that is held, in order of token.
     pub held: Vec<Lock>,
+    /// The whole table, for a desk that does not wait for the log.
+    #[cfg(feature = "planted-bugs")]
+    pub shadow: crate::lock::LockTable,
 }
 
 /// The newest truth about leadership, as this node sees it.

@@ -102,6 +102,9 @@ pub struct StateMachine {
     feed: mpsc::Sender<Feed>,
     saved: Saved,
     progress: watch::Sender<Progress>,
+    /// Cluster time when this process came to lead, and its clock then.
+    #[cfg(feature = "planted-bugs")]
+    led: Option<(Stamp, u64)>,
 }
 
 /// How far this node has applied the log, and to what effect.
@@ -144,6 +147,8 @@ impl StateMachine {
             feed,
             saved: Saved::new(snapshots),
             progress,
+            #[cfg(feature = "planted-bugs")]
+            led: None,
         };
         (machine, feed_receiver, progress_receiver)
     }
@@ -181,6 +186,8 @@ impl StateMachine {
             .map_err(|error| io::Error::other(format!("cannot apply {log_id}: {error}")))?;
         match entry {
             Entry::Batch(batch) => {
+                #[cfg(feature = "planted-bugs")]
+                let batch = self.as_ex_leader(term, batch);
                 let before = self.table.now();
                 let applied = self.table.apply(&batch);
                 if self.table.now() > before {
@@ -195,7 +202,15 @@ impl StateMachine {
                 active_keys_max,
             } => {
                 self.table.fix_active_keys_max(active_keys_max);
+                #[cfg(feature = "planted-bugs")]
+                if planted::has(planted::Bug::HalfLeaseOnFailover) {
+                    self.table.halve_leases();
+                }
                 let own = self.speaker.activate(term, origin, activity);
+                #[cfg(feature = "planted-bugs")]
+                if own {
+                    self.led = Some((self.table.now(), self.moved_at));
+                }
                 Ok(own.then(|| {
                     Feed::Activated(Activation {
                         activity,
@@ -204,10 +219,25 @@ impl StateMachine {
                         // Set two lines above at the latest.
                         active_keys_max: self.table.active_keys_max().unwrap_or(active_keys_max),
                         held: self.table.held(),
+                        #[cfg(feature = "planted-bugs")]
+                        shadow: self.table.clone(),
                     })
                 }))
             }
         }
+    }
+
+    /// The batch as a node takes it that led before and goes on to end leases by its own clock.
+    #[cfg(feature = "planted-bugs")]
+    fn as_ex_leader(&self, term: u64, mut batch: crate::lock::Batch) -> crate::lock::Batch {
+        if planted::has(planted::Bug::ExpiryOnExLeader)
+            && let Some((now, at)) = self.led
+            && self.speaker.serving(term).is_none()
+        {
+            let own = Stamp(now.0 + self.clock.now().saturating_sub(at));
+            batch.stamp = batch.stamp.max(own);
+        }
+        batch
     }
 
     /// Shows how far applying has come. Once for each run of entries: nobody needs it more often.

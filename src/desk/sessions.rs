@@ -51,6 +51,10 @@ impl Session {
 
     /// Whether an acquire of it was proposed, so that its outcome may come to be without us.
     pub(super) fn is_proposed(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if planted::has(planted::Bug::MovedAlthoughProposed) {
+            return false;
+        }
         self.waiters_proposed + self.tries_proposed > 0
     }
 

@@ -114,5 +114,7 @@ pub(super) fn single_activation(now: u64) -> Activation {
         moved_at: now,
         active_keys_max: ACTIVE_KEYS_MAX,
         held: Vec::new(),
+        #[cfg(feature = "planted-bugs")]
+        shadow: LockTable::default(),
     }
 }

@@ -135,6 +135,9 @@ struct Driver {
     effects: Vec<Effect>,
     /// Grants that no outbox took.
     undelivered: Vec<(Key, Token)>,
+    /// The table as it will be when all that is proposed has been applied.
+    #[cfg(feature = "planted-bugs")]
+    shadow: Option<LockTable>,
 }
 
 /// What woke the driver.
@@ -186,6 +189,8 @@ impl Driver {
             quiet,
             effects: Vec::new(),
             undelivered: Vec::new(),
+            #[cfg(feature = "planted-bugs")]
+            shadow: None,
         };
         if single {
             let now = driver.clock.now();
@@ -273,7 +278,13 @@ impl Driver {
 
     fn take_feed(&mut self, now: u64, feed: Option<Feed>) {
         match feed {
-            Some(Feed::Activated(activation)) => self.handle(now, Event::Activated(activation)),
+            Some(Feed::Activated(activation)) => {
+                #[cfg(feature = "planted-bugs")]
+                if planted::has(planted::Bug::AnswerBeforeCommit) {
+                    self.shadow = Some(activation.shadow.clone());
+                }
+                self.handle(now, Event::Activated(activation));
+            }
             Some(Feed::Applied { activity, applied }) => {
                 self.handle(now, Event::Applied { activity, applied });
             }
@@ -415,6 +426,13 @@ impl Driver {
             self.traffic
                 .batch_commands
                 .observe(batch.commands.len() as u64);
+            #[cfg(feature = "planted-bugs")]
+            if let Some(shadow) = &mut self.shadow {
+                let applied = shadow.apply(&batch);
+                self.sink.propose(activity, batch);
+                self.handle(now, Event::Applied { activity, applied });
+                continue;
+            }
             if let Some(applied) = self.sink.propose(activity, batch) {
                 self.handle(now, Event::Applied { activity, applied });
             }

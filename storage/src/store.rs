@@ -242,6 +242,13 @@ fn first_start(
             io::Error::other(error.to_string()),
         )
     })?;
+    #[cfg(feature = "planted-bugs")]
+    if planted::has(planted::Bug::WipedUnderOldId) {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        sled_path.hash(&mut hasher);
+        random[..8].copy_from_slice(&hasher.finish().to_le_bytes());
+    }
     let (node_id, store) = random.split_at(8);
     let node_id = u64::from_le_bytes(node_id.try_into().expect("8 bytes"));
     let store = u128::from_le_bytes(store.try_into().expect("16 bytes"));

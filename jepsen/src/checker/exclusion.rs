@@ -8,7 +8,8 @@
 //! surely not after the grant. No tolerance: all moments are of one clock, the one that servers count with.
 
 use super::Violation;
-use crate::history::{Call, Grant, History, Operation};
+use super::releases::Releases;
+use crate::history::{Grant, History, Operation};
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let keys = history.by_key();
@@ -20,6 +21,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 fn overlaps(key: &str, operations: &[&Operation]) -> Vec<Violation> {
     let mut grants: Vec<Grant<'_>> = operations.iter().filter_map(|op| op.grant()).collect();
     grants.sort_by_key(|grant| grant.token);
+    let releases = Releases::of(operations);
     let mut latest: Option<(u64, Grant<'_>)> = None;
     let mut violations = Vec::new();
     for grant in grants {
@@ -31,7 +33,7 @@ fn overlaps(key: &str, operations: &[&Operation]) -> Vec<Violation> {
             let ops = [holder.op, grant.op];
             violations.push(Violation::at_key(key, grant.op.ended, &ops, text));
         }
-        let end = end_of(grant, operations);
+        let end = end_of(grant, &releases);
         if latest.is_none_or(|(latest, _)| end > latest) {
             latest = Some((end, grant));
         }
@@ -40,18 +42,12 @@ fn overlaps(key: &str, operations: &[&Operation]) -> Vec<Violation> {
 }
 
 /// Until when `grant` excludes all others.
-fn end_of(grant: Grant<'_>, operations: &[&Operation]) -> u64 {
+fn end_of(grant: Grant<'_>, releases: &Releases) -> u64 {
     let lease_end = grant.op.called + grant.lease;
     let held_until = grant
         .valid_until
         .map_or(lease_end, |until| until.max(lease_end));
-    // Operations are in order of their calls, so the first release is the earliest.
-    let begin = operations.partition_point(|op| op.called < grant.op.called);
-    let released = operations[begin..]
-        .iter()
-        .take_while(|op| op.called < held_until)
-        .find(|op| matches!(op.call, Call::Release { token, .. } if token == grant.token));
-    released.map_or(held_until, |op| op.called)
+    held_until.min(releases.called(grant.token))
 }
 
 #[cfg(test)]

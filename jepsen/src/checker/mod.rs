@@ -11,6 +11,7 @@ mod fifo;
 mod linear;
 mod progress;
 mod release;
+mod releases;
 mod store;
 mod stranded;
 mod survival;

@@ -1,7 +1,8 @@
 //! After healing the service is there again, and its replicas are equal.
 //!
 //! - Every key that was used can be taken within the longest lease that was asked for it, plus an
-//!   election, plus 2 s. The run's last client, number [`LAST_CLIENT`], asks for each of them.
+//!   election, plus 2 s. The run's last client, number [`LAST_CLIENT`], asks for each of them as soon as all
+//!   is healed; the time counts from its call.
 //! - Two nodes that applied the same entries have the same state: at one applied index there is one
 //!   hash, at any time of the run. (A node that is given a new state, by a snapshot, shows the hash of that one.)
 //! - In the end, all nodes come to the same index.
@@ -44,7 +45,7 @@ fn keys(history: &History, healed: u64) -> Vec<Violation> {
             return None;
         };
         let lease = leases.get(key.as_str()).copied().unwrap_or(0);
-        let latest = healed + lease + election + MARGIN_NS;
+        let latest = operation.called + lease + election + MARGIN_NS;
         let taken = operation.grant().is_some() && operation.ended <= latest;
         let text = "the key could not be taken in time after all was healed";
         (!taken).then(|| Violation::at_key(key, operation.ended.min(latest), &[operation], text))

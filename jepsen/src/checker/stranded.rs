@@ -13,7 +13,8 @@
 
 use super::Violation;
 use super::calm::Calm;
-use crate::history::{Answer, Call, Doubt, Grant, History, Operation, Outcome, Refusal, S};
+use super::releases::Releases;
+use crate::history::{Call, Doubt, History, OpId, Operation, Outcome, Refusal, S};
 
 /// How long a free key may be left while somebody waits for it, in nanoseconds. Milliseconds are usual; this leaves room for
 /// a machine that is busy with other things.
@@ -34,30 +35,27 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 }
 
 fn left_behind(key: &str, operations: &[&Operation], calm: &Calm) -> Vec<Violation> {
+    let releases = Releases::of(operations);
+    let held = Held::of(operations, &releases);
+    let unknown: Vec<&&Operation> = operations
+        .iter()
+        .filter(|op| matches!(op.outcome, Outcome::Info(_)))
+        .collect();
     let mut violations = Vec::new();
-    for waiter in operations {
-        let Call::Acquire { wait_s, .. } = waiter.call else {
-            continue;
-        };
-        let wait = u64::from(wait_s) * S;
-        let waited = match waiter.outcome {
-            Outcome::Ok(_) => true,
-            Outcome::Fail(Refusal::TimedOut) => wait > FREE_NS_MAX,
-            _ => false,
-        };
-        if !waited || wait == 0 || waiter.ended < waiter.called + FREE_NS_MAX {
-            continue;
-        }
+    for waiter in operations.iter().filter(|op| has_waited(op)) {
         if !calm.holds(waiter.called, waiter.ended) {
             continue;
         }
-        let began = calm.since(waiter.called);
-        let others = operations.iter().filter(|op| op.id != waiter.id);
-        let free = others
-            .filter(|op| op.called < waiter.ended)
-            .filter_map(|op| taken_until(op, operations, began))
+        let calm_since = calm.since(waiter.called);
+        let doubted = unknown
+            .iter()
+            .take_while(|op| op.called < waiter.ended)
+            .filter_map(|op| doubted_until(op, calm_since))
             .max();
-        let free = free.unwrap_or(0).max(waiter.called);
+        let free = waiter
+            .called
+            .max(held.until(waiter))
+            .max(doubted.unwrap_or(0));
         if waiter.ended.saturating_sub(free) >= FREE_NS_MAX {
             let text = format!("left behind, the key is free since {}", super::ms(free));
             violations.push(Violation::at_key(key, waiter.ended, &[waiter], text));
@@ -66,38 +64,71 @@ fn left_behind(key: &str, operations: &[&Operation], calm: &Calm) -> Vec<Violati
     violations
 }
 
-/// Until when `operation` may hold the key, as seen in a calm that began at `calm_since`. Never
-/// less than what the server would do at its slowest.
-fn taken_until(operation: &Operation, operations: &[&Operation], calm_since: u64) -> Option<u64> {
-    let Call::Acquire { lease_s, .. } = operation.call else {
-        return None;
+/// Whether it is an acquire that waited so long that it may have been left behind.
+fn has_waited(operation: &Operation) -> bool {
+    let Call::Acquire { wait_s, .. } = operation.call else {
+        return false;
     };
-    let lease = u64::from(lease_s) * S;
-    let lease_end = |from: u64| from.saturating_add(lease + LATE_NS_MAX);
-    match operation.outcome {
-        Outcome::Ok(Answer::Granted { .. }) => {
-            let grant = operation.grant().expect("it was granted");
-            Some(released_at(grant, operations).min(lease_end(operation.ended)))
-        }
-        Outcome::Info(Doubt::Vanished) if operation.called > calm_since => {
-            Some(operation.ended.saturating_add(GIVEN_BACK_NS_MAX))
-        }
-        Outcome::Info(_) if operation.called > calm_since => Some(u64::MAX),
-        Outcome::Info(_) => Some(lease_end(calm_since)),
-        _ => None,
+    let answered = match operation.outcome {
+        Outcome::Ok(_) => wait_s > 0,
+        Outcome::Fail(Refusal::TimedOut) => u64::from(wait_s) * S > FREE_NS_MAX,
+        _ => false,
+    };
+    answered && operation.ended >= operation.called + FREE_NS_MAX
+}
+
+/// Until when the known grants of a key may have held it, at the slowest.
+struct Held {
+    /// For each grant, in order of its call: the call, and the two latest ends of it and all before it, with their calls' numbers.
+    ends: Vec<(u64, [(u64, OpId); 2])>,
+}
+
+impl Held {
+    fn of(operations: &[&Operation], releases: &Releases) -> Self {
+        let mut latest = [(0, OpId::MAX); 2];
+        let ends = operations
+            .iter()
+            .filter_map(|op| op.grant())
+            .map(|grant| {
+                let lease_end = grant.op.ended.saturating_add(grant.lease + LATE_NS_MAX);
+                let end = releases.answered(grant.token).min(lease_end);
+                if end > latest[0].0 {
+                    latest = [(end, grant.op.id), latest[0]];
+                } else if end > latest[1].0 {
+                    latest[1] = (end, grant.op.id);
+                }
+                (grant.op.called, latest)
+            })
+            .collect();
+        Self { ends }
+    }
+
+    /// The latest end of a grant that was called before `waiter` was answered, other than its own.
+    fn until(&self, waiter: &Operation) -> u64 {
+        let before = self
+            .ends
+            .partition_point(|(called, _)| *called < waiter.ended);
+        let latest = before.checked_sub(1).map(|last| self.ends[last].1);
+        let others = latest
+            .into_iter()
+            .flatten()
+            .find(|(_, op)| *op != waiter.id);
+        others.map_or(0, |(end, _)| end)
     }
 }
 
-/// When the grant's release was answered.
-fn released_at(grant: Grant<'_>, operations: &[&Operation]) -> u64 {
-    let begin = operations.partition_point(|op| op.called < grant.op.called);
-    operations[begin..]
-        .iter()
-        .filter(|op| matches!(op.call, Call::Release { token, .. } if token == grant.token))
-        .filter(|op| matches!(op.outcome, Outcome::Ok(_)))
-        .map(|op| op.ended)
-        .min()
-        .unwrap_or(u64::MAX)
+/// Until when an acquire of unknown outcome may hold the key, in a calm that began at `calm_since`.
+fn doubted_until(operation: &Operation, calm_since: u64) -> Option<u64> {
+    let (Call::Acquire { lease_s, .. }, Outcome::Info(why)) = (&operation.call, operation.outcome)
+    else {
+        return None;
+    };
+    let lease = u64::from(*lease_s) * S;
+    Some(match why {
+        _ if operation.called <= calm_since => calm_since.saturating_add(lease + LATE_NS_MAX),
+        Doubt::Vanished => operation.ended.saturating_add(GIVEN_BACK_NS_MAX),
+        _ => u64::MAX,
+    })
 }
 
 #[cfg(test)]

@@ -64,11 +64,19 @@ impl LockTable {
             deadline: held.grant.deadline,
             lease: held.lease,
         };
+        let locks: Vec<HeldKey> = self.locks.iter().map(held_key).collect();
         Image {
             now: self.now,
+            #[cfg(feature = "planted-bugs")]
+            tokens_granted: if planted::has(planted::Bug::SnapshotWithoutCounter) {
+                locks.iter().map(|lock| lock.token.0).max().unwrap_or(0)
+            } else {
+                self.tokens_granted
+            },
+            #[cfg(not(feature = "planted-bugs"))]
             tokens_granted: self.tokens_granted,
             active_keys_max: self.active_keys_max,
-            locks: self.locks.iter().map(held_key).collect(),
+            locks,
         }
     }
 
