@@ -201,7 +201,7 @@ impl Nemesis {
                     .then(|| self.companion(&faults, fault))
                     .flatten();
                 self.strike(fault, aim, second).await?;
-                if self.next % LONG_CALM_EVERY == 0 {
+                if self.next.is_multiple_of(LONG_CALM_EVERY) {
                     sleep(LONG_CALM).await;
                 }
                 let calm = self.random.u64(CALM_MS);

@@ -40,8 +40,16 @@ pub(crate) struct Proxies {
 struct Shared {
     /// The process of each node.
     inhabitants: Mutex<BTreeMap<usize, u32>>,
-    effects: Mutex<BTreeMap<u64, (Effect, Vec<Link>, u64)>>,
+    effects: Mutex<BTreeMap<u64, On>>,
     next: AtomicU64,
+}
+
+/// An effect that is on.
+struct On {
+    effect: Effect,
+    links: Vec<Link>,
+    /// How many chunks it has met.
+    met: u64,
 }
 
 impl Proxies {
@@ -84,14 +92,21 @@ impl Proxies {
 
     pub(super) fn apply(&self, effect: Effect, links: &[Link]) -> Applied {
         let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.shared.effects).insert(number, (effect, links.to_vec(), 0));
+        lock(&self.shared.effects).insert(
+            number,
+            On {
+                effect,
+                links: links.to_vec(),
+                met: 0,
+            },
+        );
         Applied(number)
     }
 
     pub(super) fn take_back(&self, applied: &Applied) -> Evidence {
         let removed = lock(&self.shared.effects).remove(&applied.0);
         Evidence {
-            count: removed.map_or(0, |(_, _, count)| count),
+            count: removed.map_or(0, |on| on.met),
             of: "chunks held back",
         }
     }
@@ -101,13 +116,9 @@ impl Shared {
     /// What is done to a link now; counts that something was there to be held.
     fn effect(&self, link: Link) -> Option<Effect> {
         let mut effects = lock(&self.effects);
-        let on = effects
-            .values_mut()
-            .find(|(_, links, _)| links.contains(&link));
-        on.map(|(effect, _, count)| {
-            *count += 1;
-            *effect
-        })
+        let on = effects.values_mut().find(|on| on.links.contains(&link))?;
+        on.met += 1;
+        Some(on.effect)
     }
 
     /// Who has the other end of a connection: a node, or else a client.
