@@ -137,7 +137,7 @@ struct Driver {
     undelivered: Vec<(Key, Token)>,
     /// The table as it will be when all that is proposed has been applied.
     #[cfg(feature = "planted-bugs")]
-    shadow: Option<LockTable>,
+    shadow: Option<raft::lock::LockTable>,
 }
 
 /// What woke the driver.
