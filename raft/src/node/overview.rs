@@ -82,6 +82,9 @@ impl Overview {
         progress: Progress,
         board: &Board,
     ) -> Self {
+        // A statement of its own: the status must not stay borrowed while the board is asked below,
+        // because the board publishes under its lock.
+        let heard_leader = board.status().borrow().leader.clone();
         let membership = metrics.membership_config.membership();
         let voters: Vec<u64> = membership.voter_ids().collect();
         let members = membership.nodes().map(|(id, peer)| Member {
@@ -109,7 +112,7 @@ impl Overview {
             purged: metrics.purged.map(|id| id.index()),
             members: members.collect(),
             committed: metrics.cluster_committed.map(|id| id.index()),
-            heard_leader: board.status().borrow().leader.clone(),
+            heard_leader,
             is_voter: metrics
                 .committed_membership_config
                 .voter_ids()
