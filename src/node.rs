@@ -109,7 +109,7 @@ pub async fn run(config: Config) -> Result<(), Error> {
         None => None,
     };
     tokio::select! {
-        name = signals.next() => tracing::info!("stopping: {name}"),
+        signal = signals.next() => tracing::info!(signal, "stopping"),
         error = failure(node.as_deref()) => return Err(error.into()),
         () = server.failed() => return Err(Error::FrontEnd),
     }

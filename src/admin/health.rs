@@ -104,3 +104,138 @@ fn caught_up(node: &NodeLook) -> Check {
     );
     Check::new("caught_up", overview.caught_up, note)
 }
+
+#[cfg(test)]
+mod tests {
+    use raft::Leader;
+    use raft::measure::{Histogram, IO_NANOS};
+    use raft::node::{Measures, Overview, Role};
+    use raft::state_machine::Progress;
+
+    use super::*;
+    use crate::desk::{Counts, Tally};
+    use crate::driver::{Report, Traffic};
+
+    const OWN: u64 = 1;
+
+    fn report(active: bool) -> Report {
+        Report {
+            active,
+            counts: Counts::default(),
+            tally: Tally::default(),
+            traffic: Traffic::default(),
+            table: None,
+        }
+    }
+
+    fn measures() -> Measures {
+        let none = || Histogram::new(IO_NANOS);
+        Measures {
+            proposals_pending: 0,
+            proposals_applied: 0,
+            proposals_failed: 0,
+            log_appends: none(),
+            log_syncs: none(),
+            log_bytes: 0,
+            peer_round_trips: none(),
+            peer_dials_failed: 0,
+            peer_calls_failed: 0,
+            snapshot_builds: none(),
+            snapshots_received: 0,
+            snapshot_bytes: 0,
+        }
+    }
+
+    /// A follower of node 2 that has everything.
+    fn follower() -> Look {
+        let overview = Overview {
+            node_id: OWN,
+            cluster_id: Some(7),
+            role: Role::Follower,
+            term: 3,
+            leader: Some(2),
+            last_log: Some(9),
+            progress: Progress::default(),
+            snapshot: None,
+            purged: None,
+            members: Vec::new(),
+            committed: Some(9),
+            heard_leader: Some(Leader {
+                id: 2,
+                client: "b:1".to_owned(),
+            }),
+            is_voter: true,
+            caught_up: true,
+            leader_changes: 1,
+        };
+        Look {
+            report: Some(report(false)),
+            node: Some(NodeLook {
+                responds: true,
+                overview,
+                measures: measures(),
+            }),
+            address: "a:1".to_owned(),
+            connections: 0,
+            stopping: false,
+        }
+    }
+
+    /// The conditions that do not hold for a follower after this change.
+    fn failing(change: impl FnOnce(&mut Look, &mut NodeLook)) -> Vec<&'static str> {
+        let mut look = follower();
+        let mut node = look.node.take().expect("a node of a cluster");
+        change(&mut look, &mut node);
+        look.node = Some(node);
+        let checks = readiness(&look);
+        assert_eq!(checks.len(), 5);
+        let failed = checks.iter().filter(|check| !check.passed);
+        let failed: Vec<_> = failed.map(|check| check.name).collect();
+        assert_eq!(is_ready(&checks), failed.is_empty());
+        failed
+    }
+
+    #[test]
+    fn a_follower_is_ready_and_each_condition_counts() {
+        assert_eq!(failing(|_, _| {}), [""; 0]);
+        assert_eq!(failing(|look, _| look.report = None), ["serving"]);
+        assert_eq!(failing(|look, _| look.stopping = true), ["serving"]);
+        assert_eq!(failing(|_, node| node.responds = false), ["consensus"]);
+        assert_eq!(
+            failing(|_, node| node.overview.is_voter = false),
+            ["member"]
+        );
+        assert_eq!(
+            failing(|_, node| node.overview.heard_leader = None),
+            ["leader"]
+        );
+        assert_eq!(
+            failing(|_, node| node.overview.caught_up = false),
+            ["caught_up"]
+        );
+    }
+
+    #[test]
+    fn a_leader_is_ready_only_while_it_may_serve() {
+        let leads = |active: bool| {
+            move |look: &mut Look, node: &mut NodeLook| {
+                look.report = Some(report(active));
+                node.overview.heard_leader = Some(Leader {
+                    id: OWN,
+                    client: "a:1".to_owned(),
+                });
+            }
+        };
+        assert_eq!(failing(leads(true)), [""; 0]);
+        assert_eq!(failing(leads(false)), ["leader"]);
+    }
+
+    #[test]
+    fn in_single_mode_only_the_desk_counts() {
+        let mut look = follower();
+        look.node = None;
+        assert!(is_ready(&readiness(&look)));
+        look.report = None;
+        assert!(!is_ready(&readiness(&look)));
+    }
+}

@@ -154,6 +154,6 @@ fn raise_file_limit() {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit on open files stays at {:?}", limit.current);
+        tracing::warn!(%error, limit = limit.current, "the limit on open files stays as it is");
     }
 }

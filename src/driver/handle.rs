@@ -68,7 +68,7 @@ impl Handle {
         if let Err(error) = (&mut self.task).await
             && error.is_panic()
         {
-            tracing::error!("the desk's task failed: {error}");
+            tracing::error!(%error, "the desk's task failed");
         }
     }
 

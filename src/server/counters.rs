@@ -4,6 +4,7 @@
 //! at most once a second for each kind (see [`QuietLog`]), with the client's address and how many
 //! lines were dropped. What a client *said* is never logged: it may be a secret, or half of one.
 
+use std::io;
 use std::net::SocketAddr;
 
 use raft::measure::Counter;
@@ -33,6 +34,7 @@ pub struct Counters {
     pub malformed: Counter,
     /// Sessions that were closed because they did not read.
     pub slow: Counter,
+    accept_log: QuietLog,
     turned_away_log: QuietLog,
     handshake_log: QuietLog,
     session_log: QuietLog,
@@ -53,6 +55,8 @@ pub(super) enum Mishap {
     Deadline,
     /// The connection ended in its handshake. Everyday: port scans and probes do nothing else.
     Lost,
+    /// The system has no random bytes for its challenge.
+    NoRandomness,
     /// A malformed frame.
     Malformed(Reason),
     /// It does not read.
@@ -62,37 +66,61 @@ pub(super) enum Mishap {
 impl Counters {
     /// Counts what happened to a client, and may log it.
     pub(super) fn mishap(&self, client: SocketAddr, mishap: Mishap) {
-        let (counter, log) = match mishap {
-            Mishap::TurnedAway => (&self.turned_away, &self.turned_away_log),
-            Mishap::Tls => (&self.failed_tls, &self.handshake_log),
-            Mishap::Auth => (&self.failed_auth, &self.handshake_log),
-            Mishap::Line => (&self.failed_line, &self.handshake_log),
-            Mishap::Deadline => (&self.failed_deadline, &self.handshake_log),
+        let handshake = |counter| {
+            (
+                counter,
+                &self.handshake_log,
+                "a client failed its handshake",
+            )
+        };
+        let (counter, log, message) = match mishap {
+            Mishap::Tls => handshake(&self.failed_tls),
+            Mishap::Auth => handshake(&self.failed_auth),
+            Mishap::Line => handshake(&self.failed_line),
+            Mishap::Deadline => handshake(&self.failed_deadline),
+            Mishap::NoRandomness => handshake(&self.failed_lost),
             Mishap::Lost => return self.failed_lost.add_one(),
-            Mishap::Malformed(_) => (&self.malformed, &self.session_log),
-            Mishap::Slow => (&self.slow, &self.session_log),
+            Mishap::TurnedAway => {
+                let message = "a client was turned away";
+                (&self.turned_away, &self.turned_away_log, message)
+            }
+            Mishap::Malformed(_) => (&self.malformed, &self.session_log, CUT_OFF),
+            Mishap::Slow => (&self.slow, &self.session_log, CUT_OFF),
         };
         counter.add_one();
         let Some(dropped) = log.admit() else { return };
-        let reason = match mishap {
-            Mishap::TurnedAway | Mishap::Slow | Mishap::Lost => "",
-            Mishap::Tls => "tls",
-            Mishap::Auth => "auth",
-            Mishap::Line => "line",
-            Mishap::Deadline => "deadline",
-            Mishap::Malformed(reason) => reason.as_str(),
-        };
-        match mishap {
-            Mishap::TurnedAway => {
-                tracing::warn!(%client, dropped, "a client was turned away: every slot is taken");
-            }
-            Mishap::Slow => {
-                tracing::info!(%client, dropped, "a client was cut off: it did not read");
-            }
-            Mishap::Malformed(_) => {
-                tracing::info!(%client, reason, dropped, "a client was cut off: malformed frame");
-            }
-            _ => tracing::info!(%client, reason, dropped, "a client failed its handshake"),
+        let reason = mishap.reason();
+        if matches!(mishap, Mishap::TurnedAway | Mishap::NoRandomness) {
+            tracing::warn!(%client, reason, dropped, "{message}");
+        } else {
+            tracing::info!(%client, reason, dropped, "{message}");
+        }
+    }
+
+    /// Accepting failed for want of something.
+    pub(super) fn cannot_accept(&self, error: &io::Error) {
+        if let Some(dropped) = self.accept_log.admit() {
+            tracing::warn!(%error, dropped, "cannot accept connections");
+        }
+    }
+}
+
+/// What the log says about sessions that the server ends.
+const CUT_OFF: &str = "a client was cut off";
+
+impl Mishap {
+    /// The word for it in the log.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::TurnedAway => "every slot is taken",
+            Self::Tls => "tls",
+            Self::Auth => "auth",
+            Self::Line => "line",
+            Self::Deadline => "deadline",
+            Self::Lost => "lost",
+            Self::NoRandomness => "no random bytes",
+            Self::Malformed(reason) => reason.as_str(),
+            Self::Slow => "it did not read",
         }
     }
 }

@@ -15,8 +15,10 @@ use super::transport::Transport;
 pub(super) enum Failure {
     /// It was told why.
     Refused(Reason),
-    /// The connection ended, or nothing random is to be had.
+    /// The connection ended.
     Lost,
+    /// The system has no random bytes, so nobody can be challenged.
+    NoRandomness,
 }
 
 /// Challenges the client and checks its answer. What it has sent behind it is in the input.
@@ -58,10 +60,7 @@ pub(super) async fn authenticate<T: Transport>(
 
 fn nonce() -> Result<Nonce, Failure> {
     let mut random = [0; NONCE_RANDOM_BYTES];
-    getrandom::fill(&mut random).map_err(|error| {
-        tracing::error!("no client can come in without random bytes: {error}");
-        Failure::Lost
-    })?;
+    getrandom::fill(&mut random).map_err(|_| Failure::NoRandomness)?;
     Ok(Nonce::from_random(random))
 }
 

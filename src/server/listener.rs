@@ -101,7 +101,7 @@ pub(super) async fn accept_all(listener: TcpListener, gate: Arc<Gate>, front: Fr
             }
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!("cannot accept connections, trying again in {pause:?}: {error}");
+                gate.counters.cannot_accept(&error);
                 tokio::select! {
                     () = sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
                     _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -229,6 +229,7 @@ async fn greet<T: Transport>(
         Ok(Err(Failure::Refused(Reason::AuthFailed))) => Mishap::Auth,
         Ok(Err(Failure::Refused(_))) => Mishap::Line,
         Ok(Err(Failure::Lost)) => Mishap::Lost,
+        Ok(Err(Failure::NoRandomness)) => Mishap::NoRandomness,
         Err(_) => Mishap::Deadline,
     };
     gate.counters.mishap(client, failed);

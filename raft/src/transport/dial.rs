@@ -110,7 +110,7 @@ impl Dialer {
             && !error.passes_by_itself()
             && let Some(dropped) = self.refusals.admit()
         {
-            tracing::warn!(address, dropped, "no handshake with a peer: {error}");
+            tracing::warn!(address, %error, dropped, "no handshake with a peer");
         }
         dialled
     }

@@ -169,7 +169,7 @@ where
                     Ok((stream, address)) => self.clone().begin(stream, address, &mut connections),
                     Err(error) => {
                         if let Some(dropped) = self.log.admit() {
-                            tracing::warn!(dropped, "cannot accept a peer connection: {error}");
+                            tracing::warn!(%error, dropped, "cannot accept a peer connection");
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -301,7 +301,7 @@ where
             }
             Err(error) => {
                 if let Some(dropped) = self.log.admit() {
-                    tracing::warn!(%address, dropped, "peer connection refused: {error}");
+                    tracing::warn!(%address, %error, dropped, "peer connection refused");
                 }
             }
         }
