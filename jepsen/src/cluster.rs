@@ -28,7 +28,8 @@ pub(crate) const ADMIN_TOKEN: &str = "jepsen-the-observer-knows-this";
 /// The nodes' election timeout in milliseconds.
 pub(crate) const ELECTION_MS: u64 = 1000;
 
-/// How long a node may take to stop in order (the product promises 10 s), and a killed one to be gone.
+/// How long a node may take to stop in order (the product promises 10 s), and a killed one to be
+/// gone.
 const STOP_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// How often something is looked at that is awaited.

@@ -54,7 +54,8 @@ pub(crate) fn serve(number: u16, reorder: bool) -> io::Result<()> {
                     held.push(Reverse((due, count)));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The kernel had no room for a packet's notice: the packet is lost, as packets may be.
+                // The kernel had no room for a packet's notice: the packet is lost, as packets may
+                // be.
                 Err(error) if error.raw_os_error() == Some(105) => {}
                 Err(error) => return Err(error),
             }

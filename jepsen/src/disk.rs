@@ -1,15 +1,17 @@
 //! A node's disk: an ext4 file system in a file, or, where that is not possible, a plain directory.
 //!
 //! *Loss of everything not synced* is done like this: every node's data is on a file system of its
-//! own, mounted with a journal from a loop device. The file system is shut down without
-//! flushing anything (`EXT4_IOC_SHUTDOWN` with `NOLOGFLUSH`), which is what a power cut does to it: what was not
-//! synced stays in a page cache that is thrown away. The process is killed, the file system unmounted
-//! and mounted again, and what is on it then is what a machine would find after its restart.
+//! own, mounted with a journal from a loop device. The file system is shut down without flushing
+//! anything (`EXT4_IOC_SHUTDOWN` with `NOLOGFLUSH`), which is what a power cut does to it: what was
+//! not synced stays in a page cache that is thrown away. The process is killed, the file system
+//! unmounted and mounted again, and what is on it then is what a machine would find after its
+//! restart.
 //!
-//! A *slow* disk stands still for a while, again and again (`fsfreeze`). A *full* one has a file that takes all room.
+//! A *slow* disk stands still for a while, again and again (`fsfreeze`). A *full* one has a file
+//! that takes all room.
 //!
-//! The image is deleted as soon as it is mounted, and the loop device lets go of it with its last user: nothing is left
-//! behind when the mount namespace goes.
+//! The image is deleted as soon as it is mounted, and the loop device lets go of it with its last
+//! user: nothing is left behind when the mount namespace goes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +21,8 @@ use crate::error::{Error, output, run, words};
 /// Size of an image in bytes; only what is used takes room.
 const IMAGE_BYTES: u64 = 400 << 20;
 
-/// How often the journal is committed by itself, in seconds: seldom, so that a power cut takes much.
+/// How often the journal is committed by itself, in seconds: seldom, so that a power cut takes
+/// much.
 const COMMIT_S: u32 = 60;
 
 /// `EXT4_IOC_SHUTDOWN` with `EXT4_GOING_FLAGS_NOLOGFLUSH`.

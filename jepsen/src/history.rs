@@ -1,13 +1,13 @@
 //! What clients saw and what was done to the cluster: one event a line, as JSON.
 //!
 //! All clients live in one process, so there is one clock: `CLOCK_MONOTONIC_RAW`, in nanoseconds
-//! since the run began. It is not slewed, and it is the clock that the servers count leases with, so
-//! bounds are judged without any tolerance.
+//! since the run began. It is not slewed, and it is the clock that the servers count leases with,
+//! so bounds are judged without any tolerance.
 //!
-//! A call is *invoked*, and then it is `ok` (what was answered), `fail` (definitive: surely not done)
-//! or `info` (open: it may have been done, or may yet be). A call without an end is open as well.
-//! The checkers never read the file: they see a [`History`], in which each call and its end are
-//! one [`Operation`].
+//! A call is *invoked*, and then it is `ok` (what was answered), `fail` (definitive: surely not
+//! done) or `info` (open: it may have been done, or may yet be). A call without an end is open as
+//! well. The checkers never read the file: they see a [`History`], in which each call and its end
+//! are one [`Operation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Where nodes and clients live, and what can be done to the links between them.
 //!
-//! Two kinds of places: network namespaces of our own ([`namespaces`]), and, without root, addresses on
-//! loopback with a TCP proxy before each node ([`proxies`]).
+//! Two kinds of places: network namespaces of our own ([`namespaces`]), and, without root,
+//! addresses on loopback with a TCP proxy before each node ([`proxies`]).
 
 mod namespaces;
 mod proxies;

@@ -9,10 +9,11 @@
 //! ```
 //!
 //! It sees the service as a user does: client, processes, network. It never names the server's
-//! consensus or storage. [`history`] is what everything else writes to, [`checker`] is what it is all for, and
-//! docs/TESTING.md says how to use it and what it has found.
+//! consensus or storage. [`history`] is what everything else writes to, [`checker`] is what it is
+//! all for, and docs/TESTING.md says how to use it and what it has found.
 //!
-//! Exit codes: 0 valid and clean, 1 a promise was broken, 2 the run shows nothing (or could not be done).
+//! Exit codes: 0 valid and clean, 1 a promise was broken, 2 the run shows nothing (or could not be
+//! done).
 
 mod args;
 mod checker;

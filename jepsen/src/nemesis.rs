@@ -1,8 +1,9 @@
 //! What goes wrong, when, and to whom.
 //!
-//! The [`Nemesis`] owns the nodes. It strikes with one fault after another, now and then with two at once, and
-//! leaves calm times in between: promises about healthy clusters need them. Each fault says how often it was *seen
-//! to bite*, counted from outside: packets by the kernel, processes by `/proc`, disks by their file systems.
+//! The [`Nemesis`] owns the nodes. It strikes with one fault after another, now and then with two
+//! at once, and leaves calm times in between: promises about healthy clusters need them. Each fault
+//! says how often it was *seen to bite*, counted from outside: packets by the kernel, processes by
+//! `/proc`, disks by their file systems.
 //!
 //! The seed decides the order of faults, their aims and their times.
 
@@ -120,7 +121,8 @@ const AIMS: [Aim; 7] = [
 const FAULT_MS: std::ops::Range<u64> = 2_000..5_000;
 const CALM_MS: std::ops::Range<u64> = 1_500..4_000;
 
-/// Every so many faults the calm lasts long enough for promises about healthy clusters to be judged.
+/// Every so many faults the calm lasts long enough for promises about healthy clusters to be
+/// judged.
 const LONG_CALM_EVERY: u64 = 5;
 const LONG_CALM: Duration = Duration::from_secs(13);
 

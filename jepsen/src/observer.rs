@@ -1,6 +1,7 @@
 //! Looks at the cluster from outside, all the time: who leads, and what each node says of itself.
 //!
-//! The leader is who names itself in an `L`, which a node does only once it can serve. A node's state comes from `/v1/status`.
+//! The leader is who names itself in an `L`, which a node does only once it can serve. A node's
+//! state comes from `/v1/status`.
 
 use std::io;
 use std::sync::Arc;

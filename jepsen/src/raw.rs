@@ -2,9 +2,9 @@
 //! second try. What it hears is in the history just as the server said it.
 //!
 //! A reader of its own matches replies, so answers have exact times, requests can be pipelined, and
-//! an answer to nothing is found. The session is over when the connection is, or when the node refused:
-//! the protocol makes a refusal definitive for the whole session, and the history says so of every
-//! acquire that is not answered.
+//! an answer to nothing is found. The session is over when the connection is, or when the node
+//! refused: the protocol makes a refusal definitive for the whole session, and the history says so
+//! of every acquire that is not answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -50,7 +50,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A byte stream, in TLS or not.
 pub(crate) type Pipe = Pin<Box<dyn Stream>>;
 
-/// Connects and waits for the challenge; the stream and its nonce's digest, with what came behind it.
+/// Connects and waits for the challenge; the stream and its nonce's digest, with what came behind
+/// it.
 pub(crate) async fn connect(
     tls: Option<&Arc<rustls::ClientConfig>>,
     node: &str,

@@ -1,4 +1,5 @@
-//! What came of a run: a verdict for machines and one for people, and a timeline for each violation.
+//! What came of a run: a verdict for machines and one for people, and a timeline for each
+//! violation.
 
 mod timeline;
 

@@ -1,8 +1,9 @@
-//! One run: start a cluster, let clients and the nemesis at it, heal, and see whether all is well again.
+//! One run: start a cluster, let clients and the nemesis at it, heal, and see whether all is well
+//! again.
 //!
-//! The order of the end matters. Clients stop first, with faults still on; then everything is healed;
-//! and only then does the last client ask for every key that was used, so that the bound on how
-//! long that may take is a lease from before.
+//! The order of the end matters. Clients stop first, with faults still on; then everything is
+//! healed; and only then does the last client ask for every key that was used, so that the bound on
+//! how long that may take is a lease from before.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,13 +29,15 @@ use crate::workload::{Base, Clients, Workload, give_back, take};
 /// How long a new cluster may take to serve.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long clients may take to come to the end of what they are doing: the longest wait and the longest hold.
+/// How long clients may take to come to the end of what they are doing: the longest wait and the
+/// longest hold.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How long nodes may take to come to one index in the end.
 const TOGETHER_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// The longest wait of the last client, in seconds: more than any lease that is used, plus election and margin.
+/// The longest wait of the last client, in seconds: more than any lease that is used, plus election
+/// and margin.
 const LAST_WAIT_S: u8 = 60;
 
 /// Log entries between two snapshots without pressure: the product's default.

@@ -1,6 +1,7 @@
 //! `jepsen run`: from the command line to one or more runs and one judgement.
 //!
-//! With namespaces the program starts itself anew inside of them ([`crate::hosts::enter`]); the process outside only waits.
+//! With namespaces the program starts itself anew inside of them ([`crate::hosts::enter`]); the
+//! process outside only waits.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -246,7 +247,8 @@ fn repeat(args: &RunArgs, seed: u64, nodes: u16) -> String {
     )
 }
 
-/// An empty directory: what an earlier run with the same seed has left is not mixed up with this one.
+/// An empty directory: what an earlier run with the same seed has left is not mixed up with this
+/// one.
 fn prepare(dir: &Path) -> Result<(), Error> {
     let failed = |error| Error::of(format!("making {}", dir.display()), error);
     if dir.exists() {
@@ -255,7 +257,8 @@ fn prepare(dir: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(dir).map_err(failed)
 }
 
-/// Builds the server with the profile that this program was built with, and finds it beside this program.
+/// Builds the server with the profile that this program was built with, and finds it beside this
+/// program.
 fn build_server() -> Result<PathBuf, Error> {
     let own = std::env::current_exe().map_err(|error| Error::of("finding this program", error))?;
     let dir = own.parent().unwrap_or(Path::new("."));

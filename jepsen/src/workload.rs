@@ -1,5 +1,5 @@
-//! What clients do. One file a workload; each starts a few clients that work until they are told to stop, and then
-//! come to the end of what they are doing.
+//! What clients do. One file a workload; each starts a few clients that work until they are told to
+//! stop, and then come to the end of what they are doing.
 
 mod churn;
 mod holds;
@@ -168,7 +168,8 @@ impl Worker {
         let _ = timeout(time, stop.wait_for(|stop| *stop)).await;
     }
 
-    /// A connection of the raw client: the one at hand, if it can still be asked, or a new one to whom seems to lead.
+    /// A connection of the raw client: the one at hand, if it can still be asked, or a new one to
+    /// whom seems to lead.
     pub(crate) async fn session<'s>(
         &mut self,
         slot: &'s mut Option<Session>,

@@ -1,9 +1,9 @@
 //! Every question is answered once, and `T` only when it is true.
 //!
 //! - `T` to an acquire with a wait comes when the wait is over: at most 100 ms before, as the
-//!   protocol has it. (A `T` to an immediate try says that the key is held: the linearizability check
-//!   judges that.) The official client ends a call by its own clock, `CLOCK_MONOTONIC`, whose rate may
-//!   differ from the history's by [`SLEW_PER_MILLE`].
+//!   protocol has it. (A `T` to an immediate try says that the key is held: the linearizability
+//!   check judges that.) The official client ends a call by its own clock, `CLOCK_MONOTONIC`, whose
+//!   rate may differ from the history's by [`SLEW_PER_MILLE`].
 //! - An answer to nothing is one too many.
 //! - On a session that stands, an answer comes soon after the wait is over, unless something
 //!   was being broken meanwhile.

@@ -5,7 +5,8 @@
 
 use crate::history::{History, S};
 
-/// How long after a fault all is as before: elections, reconnecting clients and nodes that catch up, in nanoseconds.
+/// How long after a fault all is as before: elections, reconnecting clients and nodes that catch
+/// up, in nanoseconds.
 const SETTLE_NS: u64 = 5 * S;
 
 /// The times that were disturbed, in order, not overlapping.

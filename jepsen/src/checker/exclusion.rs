@@ -1,11 +1,12 @@
 //! No two hold a key at once. For grants t1 < t2 of a key, t2's answer is not before the end of t1:
-//! the call of t1's release, or, if that is later or never, the end of its lease, counted from the call
-//! of its acquire. For a grant of the official client the lease ends when the ticket says so
+//! the call of t1's release, or, if that is later or never, the end of its lease, counted from the
+//! call of its acquire. For a grant of the official client the lease ends when the ticket says so
 //! (`valid_until`), which is later: that is the promise that users build on.
 //!
 //! Sound, because a lease is counted from the grant, which is not before the acquire's call, and a
-//! grant is answered after it was made. The ticket's end is counted from a moment that is
-//! surely not after the grant. No tolerance: all moments are of one clock, the one that servers count with.
+//! grant is answered after it was made. The ticket's end is counted from a moment that is surely
+//! not after the grant. No tolerance: all moments are of one clock, the one that servers count
+//! with.
 
 use super::Violation;
 use super::releases::Releases;

@@ -1,12 +1,13 @@
 //! Waiters of a key are served in the order of their arrival, as long as one leader serves.
 //!
-//! The order of arrival on different connections is not seen from outside, but sometimes it is proven:
-//! a client that sent a release after its acquire and got that one's answer knows that the acquire is in
-//! its place ([`Operation::arrived`]). Let `a` be such an acquire, and `b` one that was called after
-//! `a` had arrived. Then, while `a` waits, `b` must not be granted:
+//! The order of arrival on different connections is not seen from outside, but sometimes it is
+//! proven: a client that sent a release after its acquire and got that one's answer knows that the
+//! acquire is in its place ([`Operation::arrived`]). Let `a` be such an acquire, and `b` one that
+//! was called after `a` had arrived. Then, while `a` waits, `b` must not be granted:
 //!
-//! - both granted: `a` has the smaller token. (A node that stopped serving in between would have refused or closed
-//!   `a`'s session, so one and the same leader served from `a`'s arrival to `a`'s grant.)
+//! - both granted: `a` has the smaller token. (A node that stopped serving in between would have
+//!   refused or closed `a`'s session, so one and the same leader served from `a`'s arrival to `a`'s
+//!   grant.)
 //! - `b` granted by the same node, and `a` was told `T` only after its wait, which went on when `b`
 //!   had its answer already.
 

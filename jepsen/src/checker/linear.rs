@@ -1,36 +1,42 @@
 //! Each key is a linearizable fenced mutex: there is one order of everything that was done to it,
-//! every call having its place between its call and its end, in which a plain mutex would have answered the same.
+//! every call having its place between its call and its end, in which a plain mutex would have
+//! answered the same.
 //!
 //! The search is Wing and Gong's with Lowe's memory, just in time: it goes through the calls and
-//! ends in order of time and keeps the set of all [`Configuration`]s that explain what was answered so far.
-//! Where a call ends, each configuration must have given it a place; those that can't are dropped, and a
-//! key whose set becomes empty is not linearizable. Only calls under way are remembered, so the window is
-//! as wide as the clients are many, however long the run. (Keys are independent: linearizability is local.)
+//! ends in order of time and keeps the set of all [`Configuration`]s that explain what was answered
+//! so far. Where a call ends, each configuration must have given it a place; those that can't are
+//! dropped, and a key whose set becomes empty is not linearizable. Only calls under way are
+//! remembered, so the window is as wide as the clients are many, however long the run. (Keys are
+//! independent: linearizability is local.)
 //!
 //! # The mutex
 //!
-//! - `acquire → A(t)`: free → held by t. Tokens grow, so the grants of a key have their places in order of token.
+//! - `acquire → A(t)`: free → held by t. Tokens grow, so the grants of a key have their places in
+//!   order of token.
 //! - `acquire → T` with wait 0: the key is held. (After a wait, `T` says nothing about the key.)
 //! - `release(t) → R`: held by t → free. `→ N`: not held by t.
 //! - hidden `expire(t)`: held by t → free; legal only after t's acquire was called plus its lease.
-//! - A release of t of unknown outcome may free t at any time after its call, for ever. So may a release of the official client
-//!   that came to `N`: it retries, and its first try may have been the one.
-//! - An acquire of unknown outcome may take the key once, at any time after its call, under a token that nobody
-//!   knows, and give it back at any time (its lease, or the server when nobody is there). It never counts as failed.
+//! - A release of t of unknown outcome may free t at any time after its call, for ever. So may a
+//!   release of the official client that came to `N`: it retries, and its first try may have been
+//!   the one.
+//! - An acquire of unknown outcome may take the key once, at any time after its call, under a token
+//!   that nobody knows, and give it back at any time (its lease, or the server when nobody is
+//!   there). It never counts as failed.
 //!
 //! # What keeps the search small
 //!
-//! Answers that only look (`T`, `N`) change nothing, so each gets its place as soon as one is legal. A free
-//! key is taken by an unknown acquire only where somebody needs it to be held. Unknown acquires are told
-//! apart by nothing but their calls, so it is enough to count how many were used.
+//! Answers that only look (`T`, `N`) change nothing, so each gets its place as soon as one is
+//! legal. A free key is taken by an unknown acquire only where somebody needs it to be held.
+//! Unknown acquires are told apart by nothing but their calls, so it is enough to count how many
+//! were used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
 use crate::history::{Answer, By, Call, Doubt, Grant, History, OpId, Operation, Outcome, Refusal};
 
-/// Configurations of one key that are kept. Some ten are usual; more than this says that the model is
-/// at fault, not the service, and the key is reported as such.
+/// Configurations of one key that are kept. Some ten are usual; more than this says that the model
+/// is at fault, not the service, and the key is reported as such.
 const CONFIGURATIONS_MAX: usize = 20_000;
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
@@ -166,8 +172,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Keeps the configurations in which `op` has its place, going on from those in which it has none
-    /// yet. False when there are too many.
+    /// Keeps the configurations in which `op` has its place, going on from those in which it has
+    /// none yet. False when there are too many.
     fn end(&mut self, op: OpId) -> bool {
         let mut open: Vec<Configuration> = std::mem::take(&mut self.configurations)
             .into_iter()

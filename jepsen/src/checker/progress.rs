@@ -1,10 +1,11 @@
 //! After healing the service is there again, and its replicas are equal.
 //!
 //! - Every key that was used can be taken within the longest lease that was asked for it, plus an
-//!   election, plus 2 s. The run's last client, number [`LAST_CLIENT`], asks for each of them as soon as all
-//!   is healed; the time counts from its call.
+//!   election, plus 2 s. The run's last client, number [`LAST_CLIENT`], asks for each of them as
+//!   soon as all is healed; the time counts from its call.
 //! - Two nodes that applied the same entries have the same state: at one applied index there is one
-//!   hash, at any time of the run. (A node that is given a new state, by a snapshot, shows the hash of that one.)
+//!   hash, at any time of the run. (A node that is given a new state, by a snapshot, shows the hash
+//!   of that one.)
 //! - In the end, all nodes come to the same index.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! The register that checks tokens loses no update: each value that it took is one more than the one
-//! before. This is fencing as users do it, read, think, write, with work that sometimes outlives its lease.
+//! The register that checks tokens loses no update: each value that it took is one more than the
+//! one before. This is fencing as users do it, read, think, write, with work that sometimes
+//! outlives its lease.
 //!
 //! The same without the check must lose some, or the faults did not bite: see [`lost`], which
 //! [`validity`](super::validity) asks.
@@ -22,7 +23,8 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
         .collect()
 }
 
-/// Writes that were taken and are not one more than what was there: when, which, and what was there.
+/// Writes that were taken and are not one more than what was there: when, which, and what was
+/// there.
 pub(super) fn lost(history: &History, fenced: bool) -> Vec<(u64, &Access, u64)> {
     let mut values: BTreeMap<&str, u64> = BTreeMap::new();
     let writes = history

@@ -1,29 +1,32 @@
 //! No waiter is left behind: in calm times, a key that is surely free goes to who waits for it.
 //!
-//! Blamed is an acquire with a wait that was told `T`, or had to wait, although its key had been free
-//! for [`FREE_NS_MAX`] all along, as far as anybody outside can tell. "Surely free" from the latest of:
+//! Blamed is an acquire with a wait that was told `T`, or had to wait, although its key had been
+//! free for [`FREE_NS_MAX`] all along, as far as anybody outside can tell. "Surely free" from the
+//! latest of:
 //!
-//! - for each grant of the key: the answer of its release, or the end of its lease (counted from the
-//!   answer, plus the second that an end may come late);
-//! - for each acquire of unknown outcome from before it was calm: the beginning of the calm plus its lease (what is
-//!   not committed by then never will be, and its lease was running by then at the latest);
+//! - for each grant of the key: the answer of its release, or the end of its lease (counted from
+//!   the answer, plus the second that an end may come late);
+//! - for each acquire of unknown outcome from before it was calm: the beginning of the calm plus
+//!   its lease (what is not committed by then never will be, and its lease was running by then at
+//!   the latest);
 //! - for one of a client that vanished in the same calm: the moment it vanished plus
-//!   [`GIVEN_BACK_NS_MAX`]. Its waiter is removed, or its grant, which nobody took, is released by the
-//!   server itself.
+//!   [`GIVEN_BACK_NS_MAX`]. Its waiter is removed, or its grant, which nobody took, is released by
+//!   the server itself.
 
 use super::Violation;
 use super::calm::Calm;
 use super::releases::Releases;
 use crate::history::{Call, Doubt, History, OpId, Operation, Outcome, Refusal, S};
 
-/// How long a free key may be left while somebody waits for it, in nanoseconds. Milliseconds are usual; this leaves room for
-/// a machine that is busy with other things.
+/// How long a free key may be left while somebody waits for it, in nanoseconds. Milliseconds are
+/// usual; this leaves room for a machine that is busy with other things.
 const FREE_NS_MAX: u64 = 2 * S;
 
 /// How late a lease may end in a healthy cluster, in nanoseconds.
 const LATE_NS_MAX: u64 = S;
 
-/// How long the server may take to notice that a client vanished, and to give its grant back, in nanoseconds.
+/// How long the server may take to notice that a client vanished, and to give its grant back, in
+/// nanoseconds.
 const GIVEN_BACK_NS_MAX: u64 = S;
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
@@ -79,7 +82,8 @@ fn has_waited(operation: &Operation) -> bool {
 
 /// Until when the known grants of a key may have held it, at the slowest.
 struct Held {
-    /// For each grant, in order of its call: the call, and the two latest ends of it and all before it, with their calls' numbers.
+    /// For each grant, in order of its call: the call, and the two latest ends of it and all before
+    /// it, with their calls' numbers.
     ends: Vec<(u64, [(u64, OpId); 2])>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - every fault that was to happen did, as counted from outside (packets dropped, processes gone),
 //!   and, if there were faults at all, one hit the leader and one a node that did not lead;
-//! - clients got grants, and a register without a check behind the same lock lost updates, if there was one:
-//!   else nothing ever outlived its lease, and the register with the check shows nothing;
+//! - clients got grants, and a register without a check behind the same lock lost updates, if there
+//!   was one: else nothing ever outlived its lease, and the register with the check shows nothing;
 //! - the run came to its end: healed, every node's state seen.
 
 use std::collections::BTreeMap;

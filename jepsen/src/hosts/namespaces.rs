@@ -1,12 +1,14 @@
-//! Each node in a network namespace of its own, on a bridge; the clients at another address of that bridge.
+//! Each node in a network namespace of its own, on a bridge; the clients at another address of that
+//! bridge.
 //!
 //! Nothing is left behind, whatever way a run ends: [`enter`] starts the run anew inside namespaces
 //! for network, mounts and processes, which the kernel takes down with the last process in them;
 //! and the first process in them is killed with the one that started it.
 //!
-//! Packets are dropped, lost, held and doubled by iptables rules ([`Rules`]) at the receiver, or the sender where that is the
-//! only place; each rule counts what it did. There is no netem on the machines that this is built
-//! on, so packets are delayed by a netfilter queue and a process of ours that holds them ([`crate::delay`]).
+//! Packets are dropped, lost, held and doubled by iptables rules ([`Rules`]) at the receiver, or
+//! the sender where that is the only place; each rule counts what it did. There is no netem on the
+//! machines that this is built on, so packets are delayed by a netfilter queue and a process of
+//! ours that holds them ([`crate::delay`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -269,7 +271,8 @@ fn table(effect: Effect) -> (&'static str, &'static str) {
     }
 }
 
-/// The packets that the rules of a listed chain have matched: the first number of each line after the two of the head.
+/// The packets that the rules of a listed chain have matched: the first number of each line after
+/// the two of the head.
 fn packets(listed: &str) -> u64 {
     let rules = listed.lines().skip(2);
     rules

@@ -1,8 +1,8 @@
 //! Nodes as plain processes on loopback, with a TCP proxy before each: needs no root.
 //!
 //! Node n listens on 127.0.1.n and is known as 127.0.2.n, where the proxy listens and passes on to
-//! the node. Who dials is found by its process: the proxy looks up which process has the
-//! other end of the connection. So each direction of each link can be shut on its own: bytes wait then (as
+//! the node. Who dials is found by its process: the proxy looks up which process has the other end
+//! of the connection. So each direction of each link can be shut on its own: bytes wait then (as
 //! they do in TCP), and go on when it opens again. Packets can't be lost or doubled here.
 
 use std::collections::BTreeMap;
@@ -156,7 +156,8 @@ async fn serve(listener: TcpListener, node: usize, port: u16, shared: Arc<Shared
                 from: End::Node(node),
                 to: dialler,
             };
-            // A dead node's refusal is told by closing; a live proxy in between is no more honest than that.
+            // A dead node's refusal is told by closing; a live proxy in between is no more honest
+            // than that.
             let Ok(inner) = TcpStream::connect(target).await else {
                 return;
             };

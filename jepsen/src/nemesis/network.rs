@@ -91,7 +91,8 @@ fn bridge(count: usize, targets: &[usize]) -> Vec<Link> {
         .collect()
 }
 
-/// Each node hears its neighbours in a ring. Of three nodes all are neighbours: there, each is heard by one of them only.
+/// Each node hears its neighbours in a ring. Of three nodes all are neighbours: there, each is
+/// heard by one of them only.
 fn ring(count: usize) -> Vec<Link> {
     let mut links = Vec::new();
     for a in 0..count {

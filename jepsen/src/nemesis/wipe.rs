@@ -1,6 +1,7 @@
 //! A node loses its disk, in the worst way for a cluster that would take it for the old one:
 //!
-//! 1. as many nodes as a quorum can spare are cut off, and know nothing of what is granted meanwhile;
+//! 1. as many nodes as a quorum can spare are cut off, and know nothing of what is granted
+//!    meanwhile;
 //! 2. another node is killed and its disk deleted;
 //! 3. the nodes that know everything are stopped, and the ones cut off come back;
 //! 4. the wiped node starts. Under its old id it would make a quorum with those that know nothing.
@@ -15,7 +16,8 @@ use super::{Nemesis, Ongoing};
 use crate::error::Error;
 use crate::hosts::{Effect, End, Link};
 
-/// How long the cluster goes on without those cut off: long enough that everybody has granted something since.
+/// How long the cluster goes on without those cut off: long enough that everybody has granted
+/// something since.
 const APART: Duration = Duration::from_millis(2_500);
 
 /// How long the ignorant are left to themselves: a few elections.

@@ -1,4 +1,5 @@
-//! Connections that come and go: a new client for each lock, of either kind, sometimes leaving while it holds.
+//! Connections that come and go: a new client for each lock, of either kind, sometimes leaving
+//! while it holds.
 
 use super::Clients;
 use crate::error::Error;

@@ -1,5 +1,5 @@
-//! Holds that outlive their lease, with others who wait for the key: leases that must not end early,
-//! whatever fails over meanwhile, and must end.
+//! Holds that outlive their lease, with others who wait for the key: leases that must not end
+//! early, whatever fails over meanwhile, and must end.
 
 use super::Clients;
 use crate::error::Error;

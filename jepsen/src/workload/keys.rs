@@ -1,5 +1,6 @@
-//! Many keys, each used by one client alone. After a refusal the client tries the very same key where it was
-//! sent: the refusal was definitive, so the key must be free, and a `T` would show that it was not.
+//! Many keys, each used by one client alone. After a refusal the client tries the very same key
+//! where it was sent: the refusal was definitive, so the key must be free, and a `T` would show
+//! that it was not.
 
 use super::Clients;
 use crate::error::Error;

@@ -1,4 +1,5 @@
-//! Queues whose order is known, and in which clients vanish: while they wait, and in the moment in which they would be served.
+//! Queues whose order is known, and in which clients vanish: while they wait, and in the moment in
+//! which they would be served.
 
 use tokio::time::{Duration, sleep};
 

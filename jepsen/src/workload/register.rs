@@ -1,8 +1,9 @@
-//! Fencing as users do it: take the lock, read a register, think, write one more than was read. Thinking
-//! sometimes takes longer than the lease.
+//! Fencing as users do it: take the lock, read a register, think, write one more than was read.
+//! Thinking sometimes takes longer than the lease.
 //!
-//! Two registers, each behind a lock of its own, with the same clients' habits. One refuses tokens less
-//! than one that it has seen, and must lose no update. The other takes everything, and must lose some.
+//! Two registers, each behind a lock of its own, with the same clients' habits. One refuses tokens
+//! less than one that it has seen, and must lose no update. The other takes everything, and must
+//! lose some.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

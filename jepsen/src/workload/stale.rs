@@ -1,4 +1,5 @@
-//! Releases with tokens that are stale, belong to another key, or were released a moment ago. None of them may free anything.
+//! Releases with tokens that are stale, belong to another key, or were released a moment ago. None
+//! of them may free anything.
 
 use std::collections::VecDeque;
 
