@@ -16,6 +16,9 @@ const PATIENT: u32 = 3;
 /// The lease of those who vanish: far longer than anybody waits.
 const LONG_LEASE_S: u8 = 20;
 
+/// How long those wait who are behind them, in seconds.
+const HEIR_WAIT_S: u8 = 5;
+
 pub(super) fn start(clients: &mut Clients) -> Result<(), Error> {
     for number in 0..KEYS {
         let key = format!("queue-{number}");
@@ -37,32 +40,45 @@ pub(super) fn start(clients: &mut Clients) -> Result<(), Error> {
                 }
             });
         }
+        let key = format!("vanish-{number}");
         clients.spawn(|mut worker| async move {
             while worker.goes_on() {
-                let mut holder = None;
-                let mut waiter = None;
-                let both = worker.session(&mut holder).await.is_some()
-                    && worker.session(&mut waiter).await.is_some();
-                if both && let (Some(holder), Some(waiter)) = (&holder, waiter.take()) {
-                    vanish(&mut worker.random, &key, holder, waiter).await;
+                let (mut holder, mut waiter, mut heir) = (None, None, None);
+                let all = worker.session(&mut holder).await.is_some()
+                    && worker.session(&mut waiter).await.is_some()
+                    && worker.session(&mut heir).await.is_some();
+                if all && let (Some(holder), Some(waiter), Some(heir)) = (&holder, waiter, &heir) {
+                    vanish(&mut worker.random, &key, holder, waiter, heir).await;
                 }
-                worker.rest(100..600).await;
+                worker.rest(20..100).await;
             }
         });
     }
     Ok(())
 }
 
-/// The waiter goes away in about the moment in which the holder releases.
-async fn vanish(random: &mut fastrand::Rng, key: &str, holder: &Session, waiter: Session) {
+/// The waiter goes away in about the moment in which the holder releases. Whoever is behind it must
+/// be served all the same.
+async fn vanish(
+    random: &mut fastrand::Rng,
+    key: &str,
+    holder: &Session,
+    waiter: Session,
+    heir: &Session,
+) {
     let Some(token) = holder.ask(key, 5, 3).await.token() else {
         return;
     };
     let pending = waiter.acquire(key, 30, LONG_LEASE_S).await;
+    waiter.prove_arrival(key, pending.op).await;
     sleep(Duration::from_millis(random.u64(5..40))).await;
+    let inherits = heir.acquire(key, HEIR_WAIT_S, 3).await;
     let release = holder.release(key, token).await;
     sleep(Duration::from_micros(random.u64(0..3000))).await;
     waiter.vanish();
     drop(pending);
     holder.end(release).await;
+    if let Some(token) = heir.end(inherits).await.token() {
+        heir.give_back(key, token).await;
+    }
 }
