@@ -10,6 +10,8 @@
 //! Taking an [`Image`] costs one reference count per lock and is done between two entries; encoding it
 //! takes longer and needs the table no more.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use wire::{Key, Lease, Token};
 
@@ -64,19 +66,11 @@ impl LockTable {
             deadline: held.grant.deadline,
             lease: held.lease,
         };
-        let locks: Vec<HeldKey> = self.locks.iter().map(held_key).collect();
         Image {
             now: self.now,
-            #[cfg(feature = "planted-bugs")]
-            tokens_granted: if planted::has(planted::Bug::SnapshotWithoutCounter) {
-                locks.iter().map(|lock| lock.token.0).max().unwrap_or(0)
-            } else {
-                self.tokens_granted
-            },
-            #[cfg(not(feature = "planted-bugs"))]
             tokens_granted: self.tokens_granted,
             active_keys_max: self.active_keys_max,
-            locks,
+            locks: self.locks.iter().map(held_key).collect(),
         }
     }
 
@@ -154,11 +148,19 @@ impl From<Image> for LockTable {
             fingerprint.add(&lock.key, &held);
             (lock.key, held)
         });
+        let locks: BTreeMap<Key, Held> = locks.collect();
+        let tokens_granted = image.tokens_granted;
+        #[cfg(feature = "planted-bugs")]
+        let tokens_granted = if planted::has(planted::Bug::SnapshotWithoutCounter) {
+            locks.len() as u64
+        } else {
+            tokens_granted
+        };
         Self {
             now: image.now,
-            tokens_granted: image.tokens_granted,
+            tokens_granted,
             active_keys_max: image.active_keys_max,
-            locks: locks.collect(),
+            locks,
             deadlines,
             fingerprint,
         }
