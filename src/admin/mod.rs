@@ -12,11 +12,11 @@
 //!   on the number of sessions, waiters or locks; and Raft for a look at its numbers. Whoever asks
 //!   much waits in that queue and delays nobody but who asks.
 //! - *Clients that stall or flood.* Connections are bounded, each answers one request, its head is
-//!   bounded in bytes and time, and so is the whole of it ([`listener`]).
+//!   bounded in bytes and time, and so is the whole of it (`listener`).
 //! - *A comforting answer of a node that is stuck.* Health is judged from answers that were given for
-//!   this very request, never from remembered ones ([`look`]), and what has to be there for "ready" is
-//!   listed in one pure function ([`health`]).
-//! - *Strangers.* Who may see and do what is one pure decision ([`access`]).
+//!   this very request, never from remembered ones (`look`), and what has to be there for "ready" is
+//!   listed in one pure function (`health`).
+//! - *Strangers.* Who may see and do what is one pure decision (`access`).
 //!
 //! Liveness asks one thing only: does the desk's task answer? Nothing about the cluster makes it
 //! fail, because restarting a node would cure nothing of that.

@@ -1,9 +1,9 @@
 //! `ticketing lock`: runs a command while holding a lock.
 //!
 //! Three processes, each with one duty. This one holds the lock: it talks to the servers, waits for
-//! its turn, and releases at the end. The [`keeper`] guards the command: it ends it in time before
-//! the lease ends, and when this process is gone. [`launch`] becomes the command. What is to happen
-//! when is worked out in [`plan`] and decided in [`watch`]; neither reads a clock or sends a signal.
+//! its turn, and releases at the end. The `keeper` guards the command: it ends it in time before
+//! the lease ends, and when this process is gone. `launch` becomes the command. What is to happen
+//! when is worked out in `plan` and decided in `watch`; neither reads a clock or sends a signal.
 //!
 //! Signals that this process gets are the command's: while it waits for the lock they end the wait;
 //! afterwards they are handed to the keeper, which passes them on.
