@@ -25,6 +25,10 @@ pub(crate) const INSIDE: &str = "TICKETING_JEPSEN_INSIDE";
 /// What the host of node 0 is called; the others follow.
 const NAME: &str = "tj";
 
+/// The network device at a node, and the one that the clients have.
+const NODE_DEVICE: &str = "eth0";
+const CLIENTS_DEVICE: &str = "tjbr";
+
 /// The clients' own address.
 const CLIENTS_IP: &str = "10.77.0.254";
 
@@ -51,17 +55,21 @@ impl Namespaces {
         run(&mut words("mkdir -p /run/netns")).await?;
         run(&mut words("mount -t tmpfs tmpfs /run/netns")).await?;
         run(&mut words("ip link set lo up")).await?;
-        run(&mut words("ip link add tjbr type bridge")).await?;
-        run(&mut words(&format!("ip addr add {CLIENTS_IP}/24 dev tjbr"))).await?;
-        run(&mut words("ip link set tjbr up")).await?;
+        for line in [
+            format!("ip link add {CLIENTS_DEVICE} type bridge"),
+            format!("ip addr add {CLIENTS_IP}/24 dev {CLIENTS_DEVICE}"),
+            format!("ip link set {CLIENTS_DEVICE} up"),
+        ] {
+            run(&mut words(&line)).await?;
+        }
         for node in 0..nodes {
             let (name, ip) = (name(node), Self::ip(node));
             for line in [
                 format!("ip netns add {name}"),
-                format!("ip link add {name}v type veth peer name eth0 netns {name}"),
-                format!("ip link set {name}v master tjbr up"),
-                format!("ip -n {name} addr add {ip}/24 dev eth0"),
-                format!("ip -n {name} link set eth0 up"),
+                format!("ip link add {name}v type veth peer name {NODE_DEVICE} netns {name}"),
+                format!("ip link set {name}v master {CLIENTS_DEVICE} up"),
+                format!("ip -n {name} addr add {ip}/24 dev {NODE_DEVICE}"),
+                format!("ip -n {name} link set {NODE_DEVICE} up"),
                 format!("ip -n {name} link set lo up"),
             ] {
                 run(&mut words(&line)).await?;
@@ -88,6 +96,14 @@ impl Namespaces {
 
     pub(super) fn rules(&mut self) -> &mut Rules {
         &mut self.rules
+    }
+}
+
+/// What a place's packets leave through.
+fn device(place: End) -> &'static str {
+    match place {
+        End::Node(_) => NODE_DEVICE,
+        End::Clients => CLIENTS_DEVICE,
     }
 }
 
@@ -164,9 +180,9 @@ impl Rules {
         for (place, rules) in places {
             match effect {
                 Effect::Slow => {
-                    let shape =
-                        "tc qdisc add dev eth0 root tbf rate 256kbit burst 16kb latency 400ms";
-                    run(&mut self.at(place, shape)).await?;
+                    let shape = "root tbf rate 256kbit burst 16kb latency 400ms";
+                    let line = format!("tc qdisc add dev {} {shape}", device(place));
+                    run(&mut self.at(place, &line)).await?;
                 }
                 Effect::Delay | Effect::Reorder => {
                     work.holders.push(self.hold(place, effect, number)?);
@@ -250,8 +266,9 @@ impl Rules {
     }
 
     async fn unslow(&self, place: End) -> Result<u64, Error> {
-        let shown = output(&mut self.at(place, "tc -s qdisc show dev eth0")).await?;
-        run(&mut self.at(place, "tc qdisc del dev eth0 root")).await?;
+        let device = device(place);
+        let shown = output(&mut self.at(place, &format!("tc -s qdisc show dev {device}"))).await?;
+        run(&mut self.at(place, &format!("tc qdisc del dev {device} root"))).await?;
         Ok(overlimits(&String::from_utf8_lossy(&shown.stdout)))
     }
 }
@@ -297,6 +314,12 @@ mod tests {
     fn packets_of_all_rules_are_counted() {
         let listed = "Chain F1 (1 references)\n    pkts      bytes target prot\n      12     720 DROP 0\n       3     100 DROP 0\n";
         assert_eq!(packets(listed), 15);
+    }
+
+    #[test]
+    fn clients_send_through_the_bridge() {
+        assert_eq!(device(End::Node(1)), "eth0");
+        assert_eq!(device(End::Clients), "tjbr");
     }
 
     #[test]

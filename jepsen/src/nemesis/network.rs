@@ -35,7 +35,7 @@ pub(super) fn plan(nemesis: &mut Nemesis, fault: Fault, targets: &[usize]) -> Op
     let clients = nemesis.random.u8(0..3) == 0;
     let links = match fault {
         Fault::PartitionOneWay => one_way(count, targets, nemesis.random.bool()),
-        Fault::PartitionBridge => bridge(count, targets),
+        Fault::PartitionBridge => bridge(count, targets, nemesis.leader_index()),
         Fault::PartitionRing => ring(count),
         _ => around(count, targets, clients),
     };
@@ -80,9 +80,12 @@ fn one_way(count: usize, targets: &[usize], deaf: bool) -> Vec<Link> {
         .collect()
 }
 
-/// The first of `targets`, or node 0, hears everybody; the others are in two groups.
-fn bridge(count: usize, targets: &[usize]) -> Vec<Link> {
-    let middle = targets.first().copied().unwrap_or(0);
+/// The first of `targets` that does not lead hears everybody, or another follower does; the others
+/// are in two groups. With the leader in the middle nothing would be cut: followers have nothing to
+/// say to each other.
+fn bridge(count: usize, targets: &[usize], leader: Option<usize>) -> Vec<Link> {
+    let mut nodes = targets.iter().copied().chain(0..count);
+    let middle = nodes.find(|node| Some(*node) != leader).unwrap_or(0);
     let others: Vec<usize> = (0..count).filter(|node| *node != middle).collect();
     let (left, right) = others.split_at(others.len() / 2);
     left.iter()
@@ -145,8 +148,14 @@ mod tests {
 
     #[test]
     fn a_bridge_is_in_both_groups() {
-        assert_eq!(names(&bridge(3, &[1])), ["02", "20"]);
-        assert_eq!(bridge(5, &[0]).len(), 8);
+        assert_eq!(names(&bridge(3, &[1], None)), ["02", "20"]);
+        assert_eq!(bridge(5, &[0], Some(4)).len(), 8);
+    }
+
+    #[test]
+    fn a_bridge_cuts_the_leader_off_from_somebody() {
+        assert_eq!(names(&bridge(3, &[1], Some(1))), ["12", "21"]);
+        assert_eq!(names(&bridge(3, &[0, 1], Some(0))), ["02", "20"]);
     }
 
     #[test]
