@@ -10,7 +10,7 @@ use client::Ticket;
 
 use super::ask::{AskArgs, Signals};
 use super::connect::ConnectArgs;
-use super::{EXIT_USAGE, block_on};
+use super::{block_on, or_usage};
 
 /// How a grant is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -42,12 +42,9 @@ pub fn run(args: &AcquireArgs) -> u8 {
 }
 
 async fn acquire(args: &AcquireArgs) -> io::Result<u8> {
-    let broker = match args.connect.broker() {
+    let broker = match or_usage(args.connect.broker()) {
         Ok(broker) => broker,
-        Err(error) => {
-            complain!("{error}");
-            return Ok(EXIT_USAGE);
-        }
+        Err(code) => return Ok(code),
     };
     let mut signals = Signals::listen()?;
     // How much time the work takes is the caller's to judge: what is left is printed.

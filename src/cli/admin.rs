@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::http::{self, Answer};
-use crate::cli::EXIT_FAILURE;
 
 /// Where the nodes of `ticketing dev` have their endpoints unless told otherwise.
 const DEV_ADDRESSES: &str = "127.0.0.1:7225,127.0.0.1:7226,127.0.0.1:7227";
@@ -143,19 +142,4 @@ fn read<T: DeserializeOwned>(answer: Answer) -> Result<T, String> {
         return Err(format!("{}: {line}", status.as_u16()));
     }
     serde_json::from_str(&text).map_err(|error| format!("its answer is not understood: {error}"))
-}
-
-/// Runs what a subcommand does on a runtime of its own; its exit code, or the line that says why it
-/// could not begin.
-pub(super) fn run(work: impl Future<Output = u8>) -> u8 {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime {
-        Ok(runtime) => runtime.block_on(work),
-        Err(error) => {
-            eprintln!("ticketing: {error}");
-            EXIT_FAILURE
-        }
-    }
 }

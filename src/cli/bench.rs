@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use client::{Broker, Error, ReleaseOutcome};
 
 use super::connect::ConnectArgs;
-use super::{EXIT_FAILURE, EXIT_USAGE};
+use super::{EXIT_FAILURE, block_on, or_usage};
 
 /// The wait and the lease of every operation.
 const WAIT: Duration = Duration::from_secs(30);
@@ -45,17 +45,8 @@ pub struct BenchArgs {
 
 /// Runs the workload and prints what it measured; returns the exit code.
 pub fn run(args: &BenchArgs) -> u8 {
-    // One thread: the tasks do next to nothing, and the other cores are the servers'.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime.and_then(|runtime| runtime.block_on(bench(args))) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("ticketing: {error}");
-            EXIT_FAILURE
-        }
-    }
+    // On one thread: the tasks do next to nothing, and the other cores are the servers'.
+    block_on(bench(args))
 }
 
 /// What one key protects.
@@ -80,19 +71,16 @@ struct Seen {
 }
 
 async fn bench(args: &BenchArgs) -> io::Result<u8> {
-    let broker = match args.connect.broker() {
+    let broker = match or_usage(args.connect.broker()) {
         Ok(broker) => broker,
-        Err(error) => {
-            eprintln!("ticketing: {error}");
-            return Ok(EXIT_USAGE);
-        }
+        Err(code) => return Ok(code),
     };
     let run = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))?;
     let guarded: Arc<[Guarded]> = (0..args.keys).map(|key| Guarded::new(run, key)).collect();
     // The first operation connects, which is not what is measured.
     if let Err(error) = operate(&broker, &Guarded::new(run, args.keys), &mut Seen::default()).await
     {
-        eprintln!("ticketing: {error}");
+        complain!("{error}");
         return Ok(EXIT_FAILURE);
     }
     let started = Instant::now();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{admin, http};
-use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
+use super::http;
+use crate::cli::{EXIT_FAILURE, block_on, or_usage};
 use crate::config::admin_address;
 
 /// The client port of a server that is not told otherwise.
@@ -40,12 +40,9 @@ pub fn run(args: &HealthArgs) -> u8 {
         Some(address) => Ok(address.clone()),
         None => own_address(&|name| std::env::var(name).ok().filter(|value| !value.is_empty())),
     };
-    let address = match address {
+    let address = match or_usage(address) {
         Ok(address) => address,
-        Err(line) => {
-            eprintln!("ticketing: {line}");
-            return EXIT_USAGE;
-        }
+        Err(code) => return code,
     };
     let path = if args.live {
         "/livez"
@@ -53,8 +50,8 @@ pub fn run(args: &HealthArgs) -> u8 {
         "/readyz?verbose"
     };
     let patience = Duration::from_millis(args.timeout_ms);
-    admin::run(async {
-        match http::get(&address, path, None, patience).await {
+    block_on(async {
+        Ok(match http::get(&address, path, None, patience).await {
             Ok(answer) => {
                 say!("{}", answer.text.trim_end());
                 if answer.status.is_success() {
@@ -64,10 +61,10 @@ pub fn run(args: &HealthArgs) -> u8 {
                 }
             }
             Err(error) => {
-                eprintln!("ticketing: the admin endpoint at {address}: {error}");
+                complain!("the admin endpoint at {address}: {error}");
                 EXIT_FAILURE
             }
-        }
+        })
     })
 }
 

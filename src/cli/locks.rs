@@ -6,10 +6,10 @@
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::admin::{self, AdminArgs, Endpoints, Output};
+use super::admin::{AdminArgs, Endpoints, Output};
 use super::table::{Side, Table, brief, grouped};
 use crate::admin::{LOCKS_DEFAULT, LOCKS_MAX, Locks, Status};
-use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
+use crate::cli::{EXIT_FAILURE, block_on, or_usage};
 
 /// The arguments of `locks`.
 #[derive(Args, Debug)]
@@ -27,24 +27,21 @@ pub struct LocksArgs {
 
 /// Asks and shows; the exit code is 0 if a node answered.
 pub fn run(args: &LocksArgs) -> u8 {
-    let endpoints = match args.admin.endpoints() {
+    let endpoints = match or_usage(args.admin.endpoints()) {
         Ok(endpoints) => endpoints,
-        Err(line) => {
-            eprintln!("ticketing: {line}");
-            return EXIT_USAGE;
-        }
+        Err(code) => return code,
     };
-    admin::run(async {
-        match ask(&endpoints, args).await {
+    block_on(async {
+        Ok(match ask(&endpoints, args).await {
             Ok(locks) => {
                 show(&locks, args.admin.output);
                 0
             }
             Err(line) => {
-                eprintln!("ticketing: {line}");
+                complain!("{line}");
                 EXIT_FAILURE
             }
-        }
+        })
     })
 }
 

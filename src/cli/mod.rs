@@ -44,6 +44,14 @@ fn complain(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr().lock(), "ticketing: {line}");
 }
 
+/// What was checked, or the exit code of a command line that is wrong; why it is gets told.
+fn or_usage<T>(checked: Result<T, String>) -> Result<T, u8> {
+    checked.map_err(|why| {
+        complain!("{why}");
+        EXIT_USAGE
+    })
+}
+
 /// Runs a client subcommand to its end, on one thread: it waits more than it works. An error of the
 /// machine is reported and becomes an exit code.
 fn block_on(work: impl Future<Output = std::io::Result<u8>>) -> u8 {

@@ -7,7 +7,7 @@ use client::{ReleaseOutcome, Token};
 use super::ask::code_of;
 use super::connect::ConnectArgs;
 use super::exit::EXIT_NOT_CURRENT;
-use super::{EXIT_USAGE, block_on};
+use super::{block_on, or_usage};
 
 /// The arguments of `release`.
 #[derive(clap::Args, Clone, Debug)]
@@ -27,12 +27,9 @@ pub fn run(args: &ReleaseArgs) -> u8 {
 }
 
 async fn release(args: &ReleaseArgs) -> io::Result<u8> {
-    let broker = match args.connect.broker() {
+    let broker = match or_usage(args.connect.broker()) {
         Ok(broker) => broker,
-        Err(error) => {
-            complain!("{error}");
-            return Ok(EXIT_USAGE);
-        }
+        Err(code) => return Ok(code),
     };
     // A signal just ends this process: nothing is left behind by that.
     Ok(match broker.release(&args.key, Token(args.token)).await {

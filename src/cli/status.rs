@@ -10,10 +10,10 @@ use std::io::IsTerminal;
 use clap::Args;
 use serde::Serialize;
 
-use super::admin::{self, AdminArgs, Output};
+use super::admin::{AdminArgs, Output};
 use super::table::{Side, Table, brief, grouped};
 use crate::admin::{Member, MemberKind, Mode, Role, Status};
-use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
+use crate::cli::{EXIT_FAILURE, block_on, or_usage};
 
 /// The arguments of `status`.
 #[derive(Args, Debug)]
@@ -41,14 +41,11 @@ struct Nodes<'a> {
 
 /// Asks and shows. The exit code is 0 if every node answered and is ready, else 1.
 pub fn run(args: &StatusArgs) -> u8 {
-    let endpoints = match args.admin.endpoints() {
+    let endpoints = match or_usage(args.admin.endpoints()) {
         Ok(endpoints) => endpoints,
-        Err(line) => {
-            eprintln!("ticketing: {line}");
-            return EXIT_USAGE;
-        }
+        Err(code) => return code,
     };
-    admin::run(async {
+    block_on(async {
         let answers = endpoints.ask_all::<Status>("/v1/status").await;
         let asked = answers.into_iter().map(|(admin, answer)| {
             let (status, error) = match answer {
@@ -76,11 +73,11 @@ pub fn run(args: &StatusArgs) -> u8 {
             }
         }
         let well = |asked: &Asked| asked.status.as_ref().is_some_and(|status| status.ready);
-        if asked.iter().all(well) {
+        Ok(if asked.iter().all(well) {
             0
         } else {
             EXIT_FAILURE
-        }
+        })
     })
 }
 

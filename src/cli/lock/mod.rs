@@ -42,7 +42,7 @@ use super::ask::{AskArgs, Signals};
 use super::connect::ConnectArgs;
 use super::exit::{EXIT_LEASE_OVER, signal_code};
 use super::signals::Received;
-use super::{EXIT_FAILURE, block_on};
+use super::{EXIT_FAILURE, block_on, or_usage};
 
 /// The arguments of `lock`.
 #[derive(clap::Args, Clone, Debug)]
@@ -92,12 +92,9 @@ pub fn run(args: &LockArgs) -> u8 {
 }
 
 async fn locked(args: &LockArgs, plan: Plan, budget: Duration) -> io::Result<u8> {
-    let broker = match args.connect.broker() {
+    let broker = match or_usage(args.connect.broker()) {
         Ok(broker) => broker,
-        Err(error) => {
-            complain!("{error}");
-            return Ok(EXIT_USAGE);
-        }
+        Err(code) => return Ok(code),
     };
     let mut signals = Signals::listen()?;
     let asked = args.ask.ticket(&broker, &args.key, budget, &mut signals);
