@@ -38,6 +38,23 @@ async fn replace_follower(cluster: &mut Cluster) -> (usize, std::path::PathBuf) 
     (number, lost)
 }
 
+/// Three founders and, as node 3, one at a new address.
+async fn three_and_a_newcomer() -> Cluster {
+    let mut cluster = Cluster::places(4, Settings::default());
+    let all = cluster.peers();
+    let founders = all[..3].to_vec();
+    for number in 0..3 {
+        let peers = founders.clone();
+        cluster
+            .try_start(number, peers, Default::default())
+            .await
+            .unwrap();
+    }
+    cluster.acquire("a").await;
+    cluster.try_start(3, all, Default::default()).await.unwrap();
+    cluster
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wiped_node_comes_back_under_a_new_id_and_is_a_voter() {
     let mut cluster = Cluster::started(3, Settings::default()).await;
@@ -111,18 +128,7 @@ async fn a_voter_that_is_alive_is_not_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_address_becomes_a_learner_and_stays_one() {
-    let mut cluster = Cluster::places(4, Settings::default());
-    let all = cluster.peers();
-    let founders = all[..3].to_vec();
-    for number in 0..3 {
-        let peers = founders.clone();
-        cluster
-            .try_start(number, peers, Default::default())
-            .await
-            .unwrap();
-    }
-    cluster.acquire("a").await;
-    cluster.try_start(3, all, Default::default()).await.unwrap();
+    let cluster = three_and_a_newcomer().await;
     cluster.until_equal().await;
     let newcomer = cluster.node(3).overview();
     let members = cluster.node(0).overview().members;
@@ -144,18 +150,7 @@ async fn a_new_address_becomes_a_learner_and_stays_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_gives_a_learner_its_vote_and_takes_a_voter_out() {
-    let mut cluster = Cluster::places(4, Settings::default());
-    let all = cluster.peers();
-    let founders = all[..3].to_vec();
-    for number in 0..3 {
-        let peers = founders.clone();
-        cluster
-            .try_start(number, peers, Default::default())
-            .await
-            .unwrap();
-    }
-    cluster.acquire("a").await;
-    cluster.try_start(3, all, Default::default()).await.unwrap();
+    let mut cluster = three_and_a_newcomer().await;
     let id = cluster.node(3).overview().node_id;
     // As a person would: again and again until the learner is there and has caught up.
     cluster

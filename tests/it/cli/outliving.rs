@@ -70,17 +70,7 @@ fn what_a_command_leaves_may_finish_while_the_lock_is_held() {
         "(while [ ! -e '{}' ]; do sleep 0.05; done; echo finished) & echo left; exit 3",
         go_on.display()
     );
-    let rest = [
-        "--lease",
-        "250",
-        "--kill-after",
-        "100",
-        "job",
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ];
+    let rest = patient(&script);
     let mut running = Running::start(lock(&server.address, &rest));
     running.said("left");
     let mut other = Raw::connect(&server.address);
@@ -116,17 +106,7 @@ fn a_daemon_that_a_command_started_is_left_alone() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let script =
         "setsid sh -c \"$AWAY\" & until grep -q away \"$LOG\"; do sleep 0.05; done; exit 3";
-    let rest = [
-        "--lease",
-        "250",
-        "--kill-after",
-        "100",
-        "job",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
+    let rest = patient(script);
     let mut command = with_family(lock(&server.address, &rest));
     command.env("LOG", dir.path().join("log"));
     let mut running = Running::start_in(dir, command);
@@ -168,4 +148,19 @@ fn a_lock_inside_a_lock_ends_with_it() {
         )),
         75
     );
+}
+
+/// `job` held longer than any test takes, as is the time that leftovers get.
+fn patient(script: &str) -> [&str; 9] {
+    [
+        "--lease",
+        "250",
+        "--kill-after",
+        "100",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]
 }
