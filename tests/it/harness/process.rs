@@ -21,14 +21,14 @@ pub(crate) fn binary() -> Command {
 
 /// The binary under test in a session of its own: without the terminal that the tests may have.
 pub(crate) fn detached() -> Command {
-    let mut command = clean(Command::new("setsid"));
+    let mut command = heeding("setsid");
     command.arg(env!("CARGO_BIN_EXE_ticketing"));
     command
 }
 
 /// A shell's line in a session of its own; `$0` is the binary under test.
 pub(crate) fn detached_shell(line: &str) -> Command {
-    let mut command = clean(Command::new("setsid"));
+    let mut command = heeding("setsid");
     command.args(["sh", "-c", line, env!("CARGO_BIN_EXE_ticketing")]);
     command
 }
@@ -36,7 +36,7 @@ pub(crate) fn detached_shell(line: &str) -> Command {
 /// A line typed to a shell with job control, on a terminal of its own; `$0` is the binary under test.
 /// What is written to the standard input is what a person types.
 pub(crate) fn on_terminal(line: &str) -> Command {
-    let mut command = clean(Command::new("script"));
+    let mut command = heeding("script");
     command
         .args(["--quiet", "--return", "--flush", "--command"])
         .args(["exec bash -mc \"$LINE\" \"$BINARY\"", "/dev/null"])
@@ -44,6 +44,14 @@ pub(crate) fn on_terminal(line: &str) -> Command {
         .env("LINE", line)
         .env("BINARY", env!("CARGO_BIN_EXE_ticketing"))
         .stdin(Stdio::piped());
+    command
+}
+
+/// A program that heeds every signal, also when whoever runs the tests ignores some (`nohup`, a job
+/// in a script's background): what is ignored at the start stays so, and is not what is tested here.
+fn heeding(program: &str) -> Command {
+    let mut command = clean(Command::new("env"));
+    command.args(["--default-signal", program]);
     command
 }
 
