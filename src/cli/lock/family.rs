@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getsid, kill_process,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
     kill_process_group, set_child_subreaper, wait, waitid,
 };
 
@@ -50,7 +50,8 @@ pub(super) struct Family {
     leads_group: bool,
     /// Whether the command's process was not seen to end yet: until then its id is taken.
     runs: bool,
-    session: Pid,
+    /// None if it was begun outside this PID namespace, from where its id can't be seen.
+    session: Option<Pid>,
 }
 
 impl Family {
@@ -59,9 +60,12 @@ impl Family {
     pub(super) fn start(mut command: Command, leads_group: bool) -> io::Result<Self> {
         use std::os::unix::process::CommandExt as _;
         adopt_descendants()?;
-        // Whatever can't be read now could not be read when it is needed.
-        table::read()?;
-        let session = getsid(None)?;
+        // Whatever can't be read now could not be read when it is needed. The table tells our session
+        // also where its id is 0, which is none for the kernel's own question about it (getsid).
+        let me = getpid();
+        let all = table::read()?;
+        let own = all.iter().find(|process| process.pid == me);
+        let session = own.ok_or(io::ErrorKind::NotFound)?.session;
         if leads_group {
             command.process_group(0);
         }
@@ -110,12 +114,12 @@ impl Family {
     /// Kills what runs in the command's session and waits for it.
     pub(super) fn kill_members(&self) {
         let session = self.session;
-        kill_children(|process| process.session == Some(session));
+        kill_children(|process| process.session == session);
     }
 
     fn members(&self) -> Vec<Process> {
         let mut members = table::descendants(&table::read().unwrap_or_default(), getpid());
-        members.retain(|process| process.session == Some(self.session) && !process.is_zombie);
+        members.retain(|process| process.session == self.session && !process.is_zombie);
         members
     }
 }

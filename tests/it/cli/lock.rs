@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Running, addresses_of, code, code_of, lock};
 use crate::harness::ports::Ports;
-use crate::harness::process::output;
+use crate::harness::process::{contained, output};
 use crate::harness::{Cluster, Frame, PATIENCE, Raw, Server, acquire, release};
 
 #[test]
@@ -179,4 +179,20 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     assert_eq!(running.count("finished"), 1);
     assert_eq!(running.process.log(), "ready\nfinished\n");
     other.ask(acquire("job", 0, 30, 2)).token();
+}
+
+#[test]
+fn in_a_container_what_the_command_leaves_is_seen_as_well() {
+    let server = Server::single(&[]);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("left");
+    let mut command = contained();
+    command
+        .args(["lock", "--addrs", &server.address, "job", "--", "sh", "-c"])
+        .arg("(sleep 1; touch \"$LEFT\") & exit 4")
+        .env("LEFT", &file);
+    let said = output(command, PATIENCE);
+    assert_eq!(said.status.code(), Some(4), "{said:?}");
+    // The namespace ends with its first process: had that not waited, there were no file.
+    assert!(file.exists(), "{said:?}");
 }

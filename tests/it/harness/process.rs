@@ -47,6 +47,16 @@ pub(crate) fn on_terminal(line: &str) -> Command {
     command
 }
 
+/// The binary under test as the first process of a PID namespace, as in a container, in the session of
+/// whoever made that: it sees neither its parent nor its session.
+pub(crate) fn contained() -> Command {
+    let mut command = heeding("unshare");
+    command
+        .args(["--user", "--map-root-user", "--pid", "--fork"])
+        .args(["--mount-proc", env!("CARGO_BIN_EXE_ticketing")]);
+    command
+}
+
 /// A program that heeds every signal, also when whoever runs the tests ignores some (`nohup`, a job
 /// in a script's background): what is ignored at the start stays so, and is not what is tested here.
 fn heeding(program: &str) -> Command {
