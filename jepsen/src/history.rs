@@ -68,6 +68,8 @@ pub(crate) enum What {
     Status(NodeStatus),
     /// A node's process ended by itself, or said something that it never should.
     Died { node: String, how: String },
+    /// How many snapshots of a leader a node has installed in all its lives.
+    Installed { node: String, snapshots: u64 },
     /// All faults were taken back and all nodes run.
     Healed,
 }
@@ -393,6 +395,8 @@ pub(crate) struct History {
     pub(crate) statuses: Vec<(u64, NodeStatus)>,
     /// When, which node, and how.
     pub(crate) deaths: Vec<(u64, String, String)>,
+    /// Snapshots of a leader that nodes have installed.
+    pub(crate) snapshots_installed: u64,
     /// When all faults were taken back for good.
     pub(crate) healed: Option<u64>,
     /// The last event.
@@ -512,6 +516,7 @@ impl Reading {
             What::Leader { node } => history.leaders.push((at, node)),
             What::Status(status) => history.statuses.push((at, status)),
             What::Died { node, how } => history.deaths.push((at, node, how)),
+            What::Installed { snapshots, .. } => history.snapshots_installed += snapshots,
             What::Healed => history.healed = Some(at),
         }
         Ok(())

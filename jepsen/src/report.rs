@@ -14,6 +14,9 @@ use crate::checker::{self, Violation};
 use crate::error::Error;
 use crate::history::{Call, Doubt, History, Outcome, RunInfo, S};
 
+/// The verdict for machines.
+const VERDICT: &str = "verdict.json";
+
 /// Timelines that are drawn.
 const TIMELINES_MAX: usize = 10;
 
@@ -51,7 +54,42 @@ pub(crate) struct Counts {
     pub(crate) faults: usize,
     pub(crate) leader_changes: usize,
     pub(crate) snapshots_taken: usize,
+    pub(crate) snapshots_installed: u64,
     pub(crate) lost_updates_without_check: usize,
+}
+
+impl Counts {
+    /// Adds what another run had.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.seconds += other.seconds;
+        self.calls += other.calls;
+        self.acquires += other.acquires;
+        self.grants += other.grants;
+        self.unknown += other.unknown;
+        self.faults += other.faults;
+        self.leader_changes += other.leader_changes;
+        self.snapshots_taken += other.snapshots_taken;
+        self.snapshots_installed += other.snapshots_installed;
+        self.lost_updates_without_check += other.lost_updates_without_check;
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "{} s, {} calls, {} acquires, {} grants, {} of unknown outcome, {} faults, \
+             {} changes of leader, {} snapshots taken, {} installed, {} updates lost without a check",
+            self.seconds,
+            self.calls,
+            self.acquires,
+            self.grants,
+            self.unknown,
+            self.faults,
+            self.leader_changes,
+            self.snapshots_taken,
+            self.snapshots_installed,
+            self.lost_updates_without_check,
+        )
+    }
 }
 
 /// What came of a run.
@@ -88,24 +126,14 @@ impl Verdict {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let counts = &self.counts;
         let mut text = format!(
-            "{}: {} s, {} calls, {} acquires, {} grants, {} of unknown outcome, {} faults, \
-             {} changes of leader, {} snapshots, {} updates lost without a check\n",
+            "{}: {}\n",
             match self.judgement {
                 Judgement::Clean => "clean",
                 Judgement::Violation => "VIOLATION",
                 Judgement::Invalid => "INVALID",
             },
-            counts.seconds,
-            counts.calls,
-            counts.acquires,
-            counts.grants,
-            counts.unknown,
-            counts.faults,
-            counts.leader_changes,
-            counts.snapshots_taken,
-            counts.lost_updates_without_check,
+            self.counts.text(),
         );
         for violation in &self.violations {
             let key = violation.key.as_deref().unwrap_or("-");
@@ -119,12 +147,17 @@ impl Verdict {
         text
     }
 
+    /// Reads what [`Verdict::write`] has left; none if the run did not come that far.
+    pub(crate) fn read(dir: &Path) -> Option<Self> {
+        serde_json::from_str(&fs::read_to_string(dir.join(VERDICT)).ok()?).ok()
+    }
+
     /// Writes `verdict.json`, `verdict.txt` and the timelines beside the history.
     pub(crate) fn write(&self, history: &History, dir: &Path) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::of("writing the verdict", error);
         let json = serde_json::to_string_pretty(self);
         let json = json.map_err(|error| Error::of("writing the verdict", error))?;
-        fs::write(dir.join("verdict.json"), json).map_err(failed)?;
+        fs::write(dir.join(VERDICT), json).map_err(failed)?;
         fs::write(dir.join("verdict.txt"), self.text()).map_err(failed)?;
         for (index, violation) in self.violations.iter().take(TIMELINES_MAX).enumerate() {
             let drawn = timeline::draw(history, violation);
@@ -163,6 +196,7 @@ fn count(history: &History) -> Counts {
         faults: history.faults.iter().filter(bit).count(),
         leader_changes: leaders.len().saturating_sub(1),
         snapshots_taken: snapshots.len(),
+        snapshots_installed: history.snapshots_installed,
         lost_updates_without_check: checker::lost_without_check(history),
     }
 }
@@ -209,8 +243,7 @@ mod tests {
             drawn.contains("token 2") && drawn.contains("kill"),
             "{drawn}"
         );
-        let json = fs::read_to_string(dir.path().join("verdict.json")).unwrap();
-        let read: Verdict = serde_json::from_str(&json).unwrap();
+        let read = Verdict::read(dir.path()).unwrap();
         assert_eq!(read.violations, verdict.violations);
     }
 }

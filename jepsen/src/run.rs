@@ -43,6 +43,9 @@ const LAST_WAIT_S: u8 = 60;
 /// Log entries between two snapshots without pressure: the product's default.
 const SNAPSHOT_ENTRIES: u64 = 16_384;
 
+/// What a node says when it has installed a snapshot.
+const INSTALLED: &str = "installed a snapshot from the leader";
+
 /// How often something is looked at that is awaited.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -212,7 +215,8 @@ async fn snapshots_taken(seen: &[Seen]) -> u64 {
     taken
 }
 
-/// A panic is a death, even where the process lives on.
+/// A panic is a death, even where the process lives on. And only the logs tell of all lives of a
+/// process how many snapshots it installed.
 fn listen_to_logs(nemesis: &mut Nemesis, recorder: &Recorder) {
     for node in &nemesis.cluster.nodes {
         let said = node.said();
@@ -222,5 +226,9 @@ fn listen_to_logs(nemesis: &mut Nemesis, recorder: &Recorder) {
                 how: line.to_owned(),
             });
         }
+        recorder.write(What::Installed {
+            node: node.address.clone(),
+            snapshots: said.matches(INSTALLED).count() as u64,
+        });
     }
 }

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::history::{History, RunInfo};
 use crate::hosts::{Hosts, INSIDE, Namespaces, Proxies, enter};
 use crate::nemesis::Fault;
-use crate::report::{Judgement, Verdict};
+use crate::report::{Counts, Judgement, Verdict};
 use crate::run::{Plan, run as run_plan};
 use crate::workload::Workload;
 
@@ -51,23 +51,29 @@ pub(crate) fn run(args: &RunArgs) -> Result<Judgement, Error> {
         .enable_all()
         .build()
         .map_err(|error| Error::of("starting", error))?;
-    if args.hosts == HostsArg::Namespaces && std::env::var_os(INSIDE).is_none() {
-        return runtime.block_on(outside(&args));
-    }
-    runtime.block_on(rounds(&args))
+    runtime.block_on(async {
+        let interrupted = interruption()?;
+        if std::env::var_os(INSIDE).is_some() {
+            one(&args, interrupted).await
+        } else {
+            rounds(&args, interrupted).await
+        }
+    })
 }
 
 /// Waits for the same run inside namespaces.
-async fn outside(args: &RunArgs) -> Result<Judgement, Error> {
+async fn outside(
+    args: &RunArgs,
+    mut interrupted: watch::Receiver<bool>,
+) -> Result<Judgement, Error> {
     let mut command = enter(arguments(args).into_iter())?;
     let mut inside = command
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| Error::of("entering namespaces", error))?;
-    let mut stopped = interruption()?;
     let status = tokio::select! {
         status = inside.wait() => status.map_err(|error| Error::of("waiting", error))?,
-        _ = stopped.wait_for(|stopped| *stopped) => {
+        _ = interrupted.wait_for(|interrupted| *interrupted) => {
             // Everything inside ends with it.
             let _ = inside.kill().await;
             return Err(Error("interrupted".into()));
@@ -80,7 +86,7 @@ async fn outside(args: &RunArgs) -> Result<Judgement, Error> {
     }
 }
 
-/// The command line that repeats a run.
+/// The command line of a run.
 fn arguments(args: &RunArgs) -> Vec<String> {
     let name = |value: clap::builder::PossibleValue| value.get_name().to_owned();
     let mut words = vec!["run".to_owned()];
@@ -135,22 +141,38 @@ fn interruption() -> Result<watch::Receiver<bool>, Error> {
     Ok(receiver)
 }
 
-/// Run after run, until the time is over or a promise is broken.
-async fn rounds(args: &RunArgs) -> Result<Judgement, Error> {
-    let interrupted = interruption()?;
-    let until = Instant::now() + Duration::from_secs(60 * args.minutes);
+/// Run after run, each with hosts of its own, until the time is over or a promise is broken.
+async fn rounds(args: &RunArgs, interrupted: watch::Receiver<bool>) -> Result<Judgement, Error> {
+    let began = Instant::now();
     let mut worst = Judgement::Clean;
+    let mut all = Counts::default();
     for round in 0.. {
-        let left = until.saturating_duration_since(Instant::now());
-        if round > 0 && (args.suite == Suite::Ci || left < Duration::from_secs(60)) {
+        let left = args.minutes.saturating_sub(began.elapsed().as_secs() / 60);
+        if round > 0 && (args.suite == Suite::Ci || left == 0) {
             break;
         }
-        let time = match args.suite {
-            Suite::Ci => left,
-            Suite::Full => left.min(Duration::from_secs(60 * ROUND_MINUTES)),
+        let args = round_of(args, round, left);
+        let dir = folder(&args);
+        prepare(&dir)?;
+        let done = match args.hosts {
+            HostsArg::Namespaces => outside(&args, interrupted.clone()).await,
+            _ => one(&args, interrupted.clone()).await,
         };
-        let judgement = one(args, round, time, interrupted.clone()).await?;
+        let judgement = match done {
+            Ok(judgement) => judgement,
+            Err(error) if *interrupted.borrow() => return Err(error),
+            Err(error) => {
+                eprintln!("jepsen: {error}");
+                Judgement::Invalid
+            }
+        };
         worst = worst.max(judgement);
+        if let Some(verdict) = Verdict::read(&dir) {
+            all.add(&verdict.counts);
+        }
+        if round > 0 {
+            println!("{} runs: {}", round + 1, all.text());
+        }
         if judgement == Judgement::Violation {
             break;
         }
@@ -158,18 +180,36 @@ async fn rounds(args: &RunArgs) -> Result<Judgement, Error> {
     Ok(worst)
 }
 
-async fn one(
-    args: &RunArgs,
-    round: u64,
-    time: Duration,
-    interrupted: watch::Receiver<bool>,
-) -> Result<Judgement, Error> {
-    let seed = args.seed.unwrap_or(0).wrapping_add(round);
+/// One run of a series, with `left` minutes left for all that follow.
+fn round_of(args: &RunArgs, round: u64, left: u64) -> RunArgs {
+    let nodes = match args.suite {
+        Suite::Full if round % 2 == 1 => "5",
+        _ => "3",
+    };
+    RunArgs {
+        suite: Suite::Ci,
+        seed: args.seed.map(|seed| seed.wrapping_add(round)),
+        nodes: Some(args.nodes.clone().unwrap_or_else(|| nodes.to_owned())),
+        minutes: match args.suite {
+            Suite::Ci => args.minutes,
+            Suite::Full => left.min(ROUND_MINUTES),
+        },
+        ..args.clone()
+    }
+}
+
+/// Where a run leaves what came of it.
+fn folder(args: &RunArgs) -> PathBuf {
+    let out = args.out.as_deref().unwrap_or(Path::new("target/jepsen"));
+    out.join(format!("run-{}", args.seed.unwrap_or(0)))
+}
+
+/// One run, where its hosts can be made.
+async fn one(args: &RunArgs, interrupted: watch::Receiver<bool>) -> Result<Judgement, Error> {
+    let seed = args.seed.unwrap_or(0);
     let nodes: u16 = match args.nodes.as_deref() {
         Some("5") => 5,
-        Some(_) => 3,
-        None if args.suite == Suite::Full && round % 2 == 1 => 5,
-        None => 3,
+        _ => 3,
     };
     let hosts = match args.hosts {
         HostsArg::Proxies => Hosts::Proxies(Proxies::create(nodes.into()).await?),
@@ -203,20 +243,15 @@ async fn one(
             election_ms: ELECTION_MS,
             faults: faults.iter().map(|fault| fault.name()).collect(),
             workloads: workloads.iter().map(|workload| workload.name()).collect(),
-            repeat: repeat(args, seed, nodes),
+            repeat: repeat(args),
         },
-        time,
+        time: Duration::from_secs(60 * args.minutes),
         faults,
         workloads,
         server: args.server.clone().unwrap_or_default(),
         bug: args.bug.clone(),
     };
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("target/jepsen"));
-    let dir = out.join(format!("run-{seed}"));
-    prepare(&dir)?;
+    let dir = folder(args);
     println!(
         "seed {seed}, {nodes} nodes, {}; in {}",
         plan.info.hosts,
@@ -230,13 +265,9 @@ async fn one(
     Ok(verdict.judgement)
 }
 
-/// The command that repeats one run of a series.
-fn repeat(args: &RunArgs, seed: u64, nodes: u16) -> String {
+/// The command that repeats a run.
+fn repeat(args: &RunArgs) -> String {
     let mut one = args.clone();
-    one.seed = Some(seed);
-    one.nodes = Some(nodes.to_string());
-    one.suite = Suite::Ci;
-    one.minutes = args.minutes.min(ROUND_MINUTES);
     // Another machine builds its own.
     if one.bug.is_none() {
         one.server = None;
@@ -283,4 +314,47 @@ fn build_server() -> Result<PathBuf, Error> {
         )));
     }
     Ok(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{CommandLine, Subcommands};
+
+    fn parse(words: &[&str]) -> RunArgs {
+        let words = ["jepsen", "run"].iter().chain(words);
+        match CommandLine::parse_from(words).command {
+            Subcommands::Run(args) => args,
+            _ => panic!("another command"),
+        }
+    }
+
+    #[test]
+    fn a_series_alternates_and_every_run_of_it_can_be_repeated_alone() {
+        let args = parse(&["--suite", "full", "--seed", "7", "--minutes", "25"]);
+        let told = |round, left| {
+            let one = round_of(&args, round, left);
+            assert_eq!(one.suite, Suite::Ci);
+            (one.seed, one.nodes.unwrap_or_default(), one.minutes)
+        };
+        assert_eq!(told(0, 25), (Some(7), "3".into(), 10));
+        assert_eq!(told(1, 14), (Some(8), "5".into(), 10));
+        assert_eq!(told(2, 3), (Some(9), "3".into(), 3));
+        let command = repeat(&round_of(&args, 1, 14));
+        assert!(
+            command.ends_with(
+                "run --suite ci --nodes 5 --minutes 10 --seed 8 --hosts auto --tls auto"
+            ),
+            "{command}"
+        );
+    }
+
+    #[test]
+    fn one_run_is_as_it_was_asked_for() {
+        let args = parse(&["--nodes", "5", "--seed", "7", "--minutes", "20"]);
+        let one = round_of(&args, 0, 20);
+        assert_eq!(arguments(&one), arguments(&args));
+    }
 }

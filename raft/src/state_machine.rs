@@ -307,7 +307,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         meta: &SnapshotMetaOf<TypeConfig>,
         snapshot: Bytes,
     ) -> io::Result<()> {
+        let bytes = snapshot.len();
         self.table = self.saved.receive(meta.clone(), snapshot).await?;
+        let index = meta.last_log_id.map_or(0, |id| id.index());
+        tracing::info!(index, bytes, "installed a snapshot from the leader");
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.moved_at = self.clock.now();
