@@ -173,7 +173,7 @@ impl Cluster {
             self.hosts.inhabited(index, pid);
         }
         node.process = Some(process);
-        node.may_end = false;
+        node.may_end = node.disk.is_full();
         node.life += 1;
         Ok(())
     }

@@ -34,6 +34,8 @@ pub(crate) struct Disk {
     /// Where it is mounted, or just a directory.
     root: PathBuf,
     image: Option<Image>,
+    /// Between [`Disk::fill`] and [`Disk::empty`].
+    full: bool,
 }
 
 /// A loop device; kept open, so that it survives an unmount.
@@ -64,6 +66,7 @@ impl Disk {
                 device,
                 _open: open,
             }),
+            full: false,
         };
         disk.mount().await?;
         Ok(disk)
@@ -74,7 +77,13 @@ impl Disk {
         Self {
             root: root.to_owned(),
             image: None,
+            full: false,
         }
+    }
+
+    /// Whether it has no room: a node that starts on it ends.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Where the node keeps its data.
@@ -123,7 +132,8 @@ impl Disk {
     }
 
     /// Takes all room; how many bytes are left.
-    pub(crate) async fn fill(&self) -> Result<u64, Error> {
+    pub(crate) async fn fill(&mut self) -> Result<u64, Error> {
+        self.full = true;
         let room = self.room()?;
         // What cannot be had in one piece is left over; then in smaller ones.
         for part in 0..6_u32 {
@@ -141,7 +151,8 @@ impl Disk {
     }
 
     /// Ends [`Disk::fill`].
-    pub(crate) fn empty(&self) -> Result<(), Error> {
+    pub(crate) fn empty(&mut self) -> Result<(), Error> {
+        self.full = false;
         for part in 0..6 {
             // Not every part was made.
             let _ = fs::remove_file(self.root.join(format!("filler-{part}")));
