@@ -267,6 +267,18 @@ impl Meta {
     }
 }
 
+/// sled syncs its file when its last handle is dropped, and panics if that fails, as it does on a disk
+/// that is gone. What was acknowledged is synced long before, so there is nothing to lose: one handle
+/// is then never dropped, in a process that is about to end.
+impl Drop for Meta {
+    fn drop(&mut self) {
+        // An error is told once to each handle of a file: ours may have had it already, sled's not.
+        if self.failure.check().is_err() || self.file.sync_all().is_err() {
+            std::mem::forget(self.db.clone());
+        }
+    }
+}
+
 fn open_sled(path: &Path, deadline: Instant) -> Result<sled::Db, Error> {
     let config = sled::Config::new()
         .path(path)

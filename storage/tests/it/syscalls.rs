@@ -177,6 +177,28 @@ fn nothing_is_acknowledged_after(failure: &str) {
 }
 
 #[test]
+fn a_disk_that_is_gone_is_no_reason_to_panic_at_the_end() {
+    let dir = TempDir::new().unwrap();
+    let db = dir.path().canonicalize().unwrap().join("sled/db");
+    // All but the syncs of opening.
+    let strace = child::traced(["-P", db.to_str().unwrap(), "-e", "inject=fsync:error=EIO"]);
+    let said = child::run(strace, "syscalls::child_that_ends", dir.path());
+    assert!(said.contains(&"child: ended".to_owned()), "{said:?}");
+}
+
+#[test]
+#[ignore = "a child of another test"]
+fn child_that_ends() {
+    let Some(directory) = child::directory() else {
+        return;
+    };
+    let storage = machine::open(&directory).unwrap();
+    storage.set_cluster_id(1).unwrap();
+    drop(storage);
+    say("child: ended");
+}
+
+#[test]
 fn nothing_is_acknowledged_after_a_failed_sync() {
     nothing_is_acknowledged_after("fdatasync:error=EIO");
 }
