@@ -158,6 +158,28 @@ async fn an_answer_to_a_request_that_was_not_sent_yet_is_a_breach() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grant_for_a_request_that_was_not_sent_yet_is_given_back_and_the_request_goes_on() {
+    let network = Network::default();
+    // Less than a frame at a time.
+    let mut server = network.narrow_server("a:1", 4);
+    let broker = server.broker();
+    let mut peer = server.accept().await;
+    let first = ask(&broker, "k", 5000);
+    tokio::time::sleep(ms(1)).await;
+    let second = ask(&broker, "q", 5000);
+    tokio::time::sleep(ms(1)).await;
+    // The first one's frame is still being taken. Owners are counted from 1.
+    peer.raw(b"A\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x02q\n").await;
+    let acquire = peer.acquire().await;
+    peer.grant(10, &acquire).await;
+    assert_eq!(outcome(first).await.unwrap().detach(), Token(10));
+    let acquire = peer.acquire().await;
+    peer.expect_release(9).await;
+    peer.grant(11, &acquire).await;
+    assert_eq!(outcome(second).await.unwrap().detach(), Token(11));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_read_that_ends_inside_a_reply_leaves_the_outcome_open() {
     let mut server = Server::alone();
     let broker = server.broker();

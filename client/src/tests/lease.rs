@@ -133,7 +133,8 @@ async fn the_end_of_a_lease_is_told_when_nothing_is_left_of_it() {
     let mut peer = server.accept().await;
     let ticket = ticket(&broker, &mut peer, 1).await;
     let (over, started) = (ticket.lease_over(), Instant::now());
-    over.await;
+    let told = tokio::time::timeout(ms(60_000), over).await;
+    assert!(told.is_ok(), "it is told at all");
     assert_eq!(ticket.remaining(), ms(0));
     assert!((30_000..30_010).contains(&started.elapsed().as_millis()));
 }
@@ -180,10 +181,13 @@ async fn work_is_cancelled_when_the_lease_is_over() {
         let _cancelled = Cancelled(&cancelled);
         std::future::pending::<()>().await;
     });
-    let (outcome, ()) = tokio::join!(work, async {
+    let granted = async {
         let acquire = peer.acquire().await;
         peer.grant(7, &acquire).await;
-    });
+    };
+    let both = async { tokio::join!(work, granted) };
+    let ended = tokio::time::timeout(ms(60_000), both).await;
+    let (outcome, ()) = ended.expect("the work is cancelled at all");
     assert_error!(outcome.unwrap_err(), Error::LeaseOver);
     let after = cancelled.get().unwrap() - asked;
     assert!((3000..3010).contains(&after.as_millis()), "{after:?}");
