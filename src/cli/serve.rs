@@ -95,7 +95,7 @@ pub fn run(args: &ServeArgs) -> u8 {
     let config = match Config::resolve(&|setting| args.lookup(setting)) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("ticketing: {error}");
+            complain!("{error}");
             return EXIT_USAGE;
         }
     };
@@ -117,7 +117,7 @@ pub fn run(args: &ServeArgs) -> u8 {
     match outcome {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("ticketing: {error}");
+            complain!("{error}");
             EXIT_FAILURE
         }
     }
@@ -137,7 +137,10 @@ fn start_log(format: LogFormat) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(std::io::stderr().is_terminal())
+        // A line that can't be written (a full disk, a reader that went away) is lost. To say so there
+        // as well would panic, in the middle of whatever there is a line about.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

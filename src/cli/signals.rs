@@ -14,6 +14,7 @@ use signal_hook::consts::signal as number;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The signals that people and supervisors send to say something; each ends a process that has no
 /// use for it.
@@ -66,6 +67,13 @@ pub(super) fn listen(
         }
     })?;
     Ok(())
+}
+
+/// Lets this process wait for its children also if whoever started it ignores theirs: that is
+/// inherited, and the kernel then drops how a child ended together with the child.
+pub(super) fn heed_children() -> io::Result<()> {
+    // What is caught once stays caught.
+    signal(SignalKind::child()).map(drop)
 }
 
 /// Whether the process whose `/proc/PID/status` this is ignores the signal.

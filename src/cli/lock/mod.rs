@@ -41,7 +41,7 @@ use super::EXIT_USAGE;
 use super::ask::{AskArgs, Signals};
 use super::connect::ConnectArgs;
 use super::exit::{EXIT_LEASE_OVER, signal_code};
-use super::signals::Received;
+use super::signals::{Received, heed_children};
 use super::{EXIT_FAILURE, block_on, or_usage};
 
 /// The arguments of `lock`.
@@ -128,6 +128,7 @@ async fn guarded(
             "TICKETING_LEASE_SECONDS",
             args.ask.lease().as_secs().to_string(),
         );
+    heed_children()?;
     // Should the keeper be killed, its command is ours to end.
     family::adopt_descendants()?;
     let mut keeper = tokio::process::Command::from(keeper).spawn()?;

@@ -9,6 +9,7 @@ mod outliving;
 mod pages;
 mod signals;
 mod start_errors;
+mod surroundings;
 mod terminal;
 
 use std::process::Command;
