@@ -11,6 +11,7 @@ mod signals;
 mod start_errors;
 mod surroundings;
 mod terminal;
+mod version;
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What describes the command line: completions, man pages, the version.
+//! What describes the command line: completions, man pages.
 
 use std::process::Command;
 
@@ -82,22 +82,4 @@ fn every_subcommand_has_a_man_page_with_its_exit_codes() {
     let output = output(command, PATIENCE);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--out is \"/nowhere/at/all\""));
-}
-
-#[test]
-fn the_version_names_the_build() {
-    let text = said(&["--version"]);
-    let version = format!("ticketing {} (", env!("CARGO_PKG_VERSION"));
-    let build = text
-        .trim_end()
-        .strip_prefix(&version)
-        .expect("the version is first");
-    let (commit, target) = build.split_once(", ").expect("a commit and a target");
-    assert!(!commit.is_empty());
-    assert!(
-        target
-            .strip_suffix(')')
-            .is_some_and(|target| target.contains('-')),
-        "{text}"
-    );
 }
