@@ -13,10 +13,11 @@ use clap::Args;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use wire::{AuthToken, Decode, Reply, decode_challenge, decode_reply, digest};
 
+use crate::cli::ask::Signals;
+use crate::cli::signals::heed_children;
 use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config::{ADMIN_PORT_OFFSET, SETTINGS, admin_address};
 
@@ -53,10 +54,7 @@ pub struct DevArgs {
 /// Runs the local cluster until Ctrl-C; returns the exit code.
 pub fn run(args: &DevArgs) -> u8 {
     if !matches!(args.nodes, 1 | 3 | 5 | 7) {
-        eprintln!(
-            "ticketing: --nodes is \"{}\": it must be 1, 3, 5 or 7",
-            args.nodes
-        );
+        complain!("--nodes is \"{}\": it must be 1, 3, 5 or 7", args.nodes);
         return EXIT_USAGE;
     }
     let last = args.port.checked_add(args.nodes - 1);
@@ -65,8 +63,8 @@ pub fn run(args: &DevArgs) -> u8 {
             .and_then(|port| port.checked_add(ADMIN_PORT_OFFSET))
             .is_none()
     {
-        eprintln!(
-            "ticketing: --port is \"{}\": it must be 1 to {}",
+        complain!(
+            "--port is \"{}\": it must be 1 to {}",
             args.port,
             u16::MAX - ADMIN_PORT_OFFSET - (args.nodes - 1)
         );
@@ -79,7 +77,7 @@ pub fn run(args: &DevArgs) -> u8 {
     match runtime.and_then(|runtime| runtime.block_on(cluster(args))) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("ticketing: {error}");
+            complain!("{error}");
             EXIT_FAILURE
         }
     }
@@ -106,8 +104,9 @@ async fn cluster(args: &DevArgs) -> io::Result<()> {
 }
 
 async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    // Whatever asks it to end: Ctrl-C, a supervisor, the terminal's end.
+    let mut signals = Signals::listen()?;
+    heed_children()?;
     let addresses: Vec<String> = (0..args.nodes)
         .map(|node| format!("127.0.0.1:{}", args.port + node))
         .collect();
@@ -137,8 +136,7 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
     let mut leader = String::new();
     while running > 0 {
         tokio::select! {
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
+            _ = signals.next() => break,
             Some(item) = news.recv() => match item {
                 News::Leader(address) if address == leader => {}
                 News::Leader(address) => {
@@ -306,8 +304,25 @@ async fn next_line(lines: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Str
     }
 }
 
+/// A new one each time. Process ids come again, in a container at every start, and a `dev` that was
+/// killed leaves its directory.
 fn temporary_directory() -> io::Result<PathBuf> {
-    let dir = std::env::temp_dir().join(format!("ticketing-dev-{}", std::process::id()));
+    let run = getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?;
+    let dir = std::env::temp_dir().join(format!("ticketing-dev-{run:016x}"));
     std::fs::create_dir(&dir)?;
     Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_not_in_the_way_of_the_next() {
+        let dirs = [(); 2].map(|()| temporary_directory().expect("it can be made"));
+        assert_ne!(dirs[0], dirs[1]);
+        for dir in dirs {
+            std::fs::remove_dir(dir).expect("it is there, and empty");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::harness::ports::Ports;
-use crate::harness::process::{Process, binary, children, is_alive, output, show};
+use crate::harness::process::{Process, children, detached, is_alive, output, show};
 use crate::harness::{PATIENCE, SETTLE, eventually, gate};
 
 /// The command, in the background.
@@ -23,7 +23,7 @@ impl Dev {
         let dir = TempDir::new().expect("a temporary directory");
         let mut ports = Ports::with_default_offsets(3);
         let port = ports.next();
-        let mut command = binary();
+        let mut command = detached();
         command
             .args(["dev", "--port", &port.to_string()])
             .env("TMPDIR", dir.path());
@@ -116,6 +116,16 @@ fn it_starts_three_nodes_reports_an_end_and_stops_all_on_interrupt() {
     assert!(reported.contains("signal: 9"), "{reported}");
 
     dev.process.signal(Signal::INT);
+    assert_eq!(dev.process.wait(2 * PATIENCE).code(), Some(0));
+    all_gone(&nodes);
+    assert_eq!(dev.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn it_stops_in_order_with_its_terminal() {
+    let mut dev = Dev::start();
+    let nodes = dev.nodes();
+    dev.process.signal(Signal::HUP);
     assert_eq!(dev.process.wait(2 * PATIENCE).code(), Some(0));
     all_gone(&nodes);
     assert_eq!(dev.leftovers(), Vec::<String>::new());
