@@ -105,6 +105,13 @@ impl KeeperArgs {
 
 /// Starts the command and guards it to its end; returns the exit code.
 pub(crate) fn run(args: &KeeperArgs) -> u8 {
+    // A keeper that fails must end as if it had been killed: then its parent ends the command. The
+    // exit code of a panic could as well be the command's.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
     match Keeper::start(args) {
         Ok(mut keeper) => keeper.guard(),
         Err(error) => {

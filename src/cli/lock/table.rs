@@ -14,9 +14,10 @@ use rustix::process::Pid;
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: Option<Pid>,
-    /// None if it was made outside this PID namespace, and for processes of the kernel.
+    /// None if it was made outside this PID namespace, for processes of the kernel, and for one that is
+    /// just being waited for.
     pub(super) group: Option<Pid>,
-    /// None if it was begun outside this PID namespace, and for processes of the kernel.
+    /// None if it was begun outside this PID namespace, and else as the group.
     pub(super) session: Option<Pid>,
     /// Ended, and not waited for by its parent yet.
     pub(super) is_zombie: bool,
@@ -44,7 +45,11 @@ fn parse(stat: &[u8]) -> Option<Process> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let id_end = stat.iter().position(|&byte| byte == b' ')?;
     let rest = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
-    let pid = |text: &str| text.parse().ok().and_then(Pid::from_raw);
+    // Of a process that is just being waited for, the kernel says -1 as group and session.
+    let pid = |text: &str| {
+        let raw = text.parse().ok().filter(|raw: &i32| *raw > 0);
+        raw.and_then(Pid::from_raw)
+    };
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     Some(Process {
@@ -111,6 +116,8 @@ mod tests {
             (None, None, None)
         );
         assert!(parse(b"9 (sh) Z 1 9 9 0").is_some_and(|process| process.is_zombie));
+        let leaving = parse(b"9 (sh) Z 0 -1 -1 0 -1").expect("it is a process");
+        assert_eq!((leaving.group, leaving.session), (None, None));
         for wrong in [
             &b""[..],
             b"42",
