@@ -1,6 +1,6 @@
 //! `ticketing lock`: a command under a lock, for scripts.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Running, addresses_of, code, code_of, lock};
 use crate::harness::ports::Ports;
@@ -179,6 +179,28 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     assert_eq!(running.count("finished"), 1);
     assert_eq!(running.process.log(), "ready\nfinished\n");
     other.ask(acquire("job", 0, 30, 2)).token();
+}
+
+/// How soon the end of a command is seen; by the clock alone it would be after a tenth of a second.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+#[test]
+fn the_end_of_a_command_is_seen_at_once() {
+    let server = Server::single(&[]);
+    let end = || {
+        let said = output(
+            lock(&server.address, &["job", "--", "date", "+%s%N"]),
+            PATIENCE,
+        );
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let text = String::from_utf8_lossy(&said.stdout);
+        let ended = text.trim().parse().map(Duration::from_nanos);
+        let now = now.expect("it is later than 1970");
+        now.saturating_sub(ended.expect("a number of nanoseconds"))
+    };
+    // The machine may be busy in any of them.
+    let soonest = (0..10).map(|_| end()).min().expect("there are some");
+    assert!(soonest < AT_ONCE, "{soonest:?}");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, getpgid};
 
-use super::{A_MOMENT, Running, lock};
+use super::{A_MOMENT, Running, lock, send};
 use crate::harness::process::detached_shell;
-use crate::harness::{Frame, PATIENCE, Raw, Server, acquire};
+use crate::harness::{Frame, PATIENCE, Raw, Server, acquire, release};
 
 /// What an acquire of `job` looks like, from afar.
 const ACQUIRE: &[u8] = b"AWLOOOOOOOOjob\n";
@@ -71,6 +71,36 @@ fn they_reach_all_of_the_command_once_and_the_lock_is_given_back() {
 }
 
 #[test]
+fn the_keeper_heeds_no_signals_but_those_of_the_holder() {
+    let server = Server::single(&[]);
+    let script = listener("command");
+    let rest = ["--lease", "250", "job", "--", "sh", "-c", &script];
+    let mut running = Running::start(lock(&server.address, &rest));
+    running.said("command ready");
+    for (signal, _) in ALL {
+        send(running.keeper(), signal);
+    }
+    // On its way through both processes this one comes after those.
+    running.process.signal(Signal::USR2);
+    assert_eq!(running.code(), 9);
+    for (_, name) in &ALL[..5] {
+        assert_eq!(running.count(&format!("command {name}")), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_command_without_a_terminal_leads_a_group_of_its_own() {
+    let server = Server::single(&[]);
+    let script = "echo pid $$; exec sleep 600";
+    let rest = ["--lease", "250", "job", "--", "sh", "-c", script];
+    let mut running = Running::start(lock(&server.address, &rest));
+    let command = Pid::from_raw(running.said("pid ").parse().expect("a process id"));
+    assert_eq!(getpgid(command).ok(), command);
+    running.process.signal(Signal::TERM);
+    assert_eq!(running.code(), 128 + 15);
+}
+
+#[test]
 fn a_command_that_a_signal_ends_is_reported_as_shells_do() {
     let server = Server::single(&[]);
     for (signal, _) in ALL {
@@ -95,8 +125,8 @@ impl Silent {
         self.0.local_addr().expect("it is bound").to_string()
     }
 
-    /// Waits until an acquire was read.
-    fn acquire(&self) -> TcpStream {
+    /// Waits until an acquire was read; its owner.
+    fn acquire(&self) -> (TcpStream, [u8; 8]) {
         let (mut stream, _) = self.0.accept().expect("a client comes");
         stream
             .set_read_timeout(Some(PATIENCE))
@@ -106,7 +136,7 @@ impl Silent {
         stream.read_exact(&mut digest_and_frame).expect("it asks");
         let frame = &digest_and_frame[44..];
         assert_eq!((frame[0], &frame[11..]), (b'A', &b"job\n"[..]));
-        stream
+        (stream, frame[3..11].try_into().expect("eight bytes"))
     }
 }
 
@@ -116,7 +146,7 @@ fn during_the_wait_they_end_it_and_the_place_in_the_queue_is_given_up() {
         let server = Silent::new();
         let rest = ["--wait", "200", "job", "--", "echo", "started"];
         let mut running = Running::start(lock(&server.address(), &rest));
-        let mut stream = server.acquire();
+        let (mut stream, _) = server.acquire();
         running.process.signal(signal);
         assert_eq!(running.code(), 128 + signal.as_raw(), "{signal:?}");
         assert_eq!(running.count("started"), 0);
@@ -125,6 +155,33 @@ fn during_the_wait_they_end_it_and_the_place_in_the_queue_is_given_up() {
         stream.read_to_end(&mut rest).expect("the connection ends");
         assert_eq!(rest, b"");
     }
+}
+
+#[test]
+fn a_grant_that_crosses_a_signal_is_given_back() {
+    let server = Silent::new();
+    let rest = ["--wait", "200", "job", "--", "sleep", "600"];
+    let mut running = Running::start(lock(&server.address(), &rest));
+    let (mut stream, owner) = server.acquire();
+    running.process.signal(Signal::TERM);
+    // Time for the signal to be seen first. Should it not be, it ends the command instead, and all
+    // that follows is the same.
+    std::thread::sleep(A_MOMENT);
+    let token = 7_u64.to_be_bytes();
+    let grant = [b"A", &token[..], &owner, b"job\n"].concat();
+    stream.write_all(&grant).expect("it reads");
+    // Releases of token 0 may come before it.
+    let mut said: Vec<u8> = Vec::new();
+    let release = release("job", 7);
+    while !said.windows(release.len()).any(|bytes| bytes == release) {
+        let mut bytes = [0; 64];
+        let count = stream.read(&mut bytes).expect("it speaks");
+        assert_ne!(count, 0, "it went away with the lock");
+        said.extend(&bytes[..count]);
+    }
+    // The answer to a release looks like the release.
+    stream.write_all(&release).expect("it reads");
+    assert_eq!(running.code(), 128 + Signal::TERM.as_raw());
 }
 
 #[test]
