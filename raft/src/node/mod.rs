@@ -202,13 +202,16 @@ impl Node {
 
     /// What there is to say about this node and its cluster.
     pub fn overview(&self) -> Overview {
+        // Before the progress: a node that is said to have caught up is shown with what that took.
+        let caught_up = self.board.has_caught_up();
         let progress = self.progress.borrow().clone();
-        Overview::new(
-            self.identity.cluster_id(),
-            &self.raft.metrics().borrow_watched(),
-            progress,
-            &self.board,
-        )
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let cluster_id = self.identity.cluster_id();
+        Overview {
+            caught_up,
+            ..Overview::new(cluster_id, &metrics, progress, &self.board)
+        }
     }
 
     /// What the node has measured.

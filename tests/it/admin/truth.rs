@@ -257,6 +257,11 @@ fn work(cluster: &mut Cluster, count: u64) {
 fn ready_only_when_caught_up(node: &Server, committed: u64) {
     let mut seen = BTreeMap::new();
     eventually("the node is ready", SETTLE, || {
+        // Both from one look: nothing is applied in between.
+        let status = try_get(&node.admin, "/v1/status")?.json();
+        let applied = status["applied_index"].as_u64();
+        let early = status["ready"] == true && applied < Some(committed);
+        assert!(!early, "ready at {applied:?}: {seen:?}");
         // In this order: what is applied can only grow between the two.
         let ready = try_get(&node.admin, "/readyz")?;
         let status = get(&node.admin, "/v1/status").json();
