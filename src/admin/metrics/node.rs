@@ -1,6 +1,9 @@
 //! What the node of a cluster knows and measures.
 
-use raft::node::{Measures, Overview};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use raft::node::{Measures, Member, Overview};
 
 use super::super::look::NodeLook;
 use super::super::status::{Role, known_leader, role};
@@ -77,15 +80,12 @@ fn members(page: &mut Page, overview: &Overview) {
             ("learner", overview.members.len() as u64 - voters),
         ],
     );
-    let others = || {
-        let others = overview.members.iter();
-        others.filter(|member| member.id != overview.node_id)
-    };
+    let others = others(overview);
     page.labelled_seconds(
         "ticketing_peer_last_contact_seconds",
         "On the leader: how long ago this member answered.",
         "peer",
-        others().filter_map(|member| {
+        others.iter().filter_map(|member| {
             let age = member.last_contact?.as_secs_f64();
             Some((member.peer.client.as_str(), age))
         }),
@@ -94,8 +94,28 @@ fn members(page: &mut Page, overview: &Overview) {
         "ticketing_peer_lag_entries",
         "On the leader: entries of its log that this member is not known to have.",
         "peer",
-        others().filter_map(|member| Some((member.peer.client.as_str(), member.lag_entries?))),
+        others
+            .iter()
+            .filter_map(|member| Some((member.peer.client.as_str(), member.lag_entries?))),
     );
+}
+
+/// The other members, one for each address. While a node that lost its data is replaced there are two
+/// with the same one, and a page with a series twice would be refused as a whole: of them, who was
+/// heard from last.
+fn others(overview: &Overview) -> Vec<&Member> {
+    let mut newest = BTreeMap::new();
+    for member in &overview.members {
+        if member.id == overview.node_id {
+            continue;
+        }
+        let known: &mut &Member = newest.entry(&member.peer.client).or_insert(member);
+        let age = |member: &Member| member.last_contact.unwrap_or(Duration::MAX);
+        if age(member) < age(known) {
+            *known = member;
+        }
+    }
+    newest.into_values().collect()
 }
 
 fn log(page: &mut Page, overview: &Overview, measures: &Measures) {
