@@ -1,14 +1,23 @@
 //! How the operators' subcommands reach the nodes' admin endpoints.
+//!
+//! As in [`connect`](super::connect), each flag has a twin in the environment, the flag wins, and an
+//! empty variable counts as not set.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::connect::{file, variable};
 use super::http::{self, Answer};
 
 /// Where the nodes of `ticketing dev` have their endpoints unless told otherwise.
 const DEV_ADDRESSES: &str = "127.0.0.1:7225,127.0.0.1:7226,127.0.0.1:7227";
+
+const ADDRESSES_VARIABLE: &str = "TICKETING_ADMIN_ADDRS";
+
+const TOKEN_FILE_VARIABLE: &str = "TICKETING_ADMIN_TOKEN_FILE";
 
 /// The environment variable that holds the admin token itself. There is no flag for it: every user
 /// of the machine sees command lines.
@@ -20,17 +29,13 @@ const NODES_MAX: usize = 32;
 /// The arguments that these subcommands share.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct AdminArgs {
-    /// The nodes' admin addresses
-    #[arg(
-        long,
-        env = "TICKETING_ADMIN_ADDRS",
-        value_name = "HOST:PORT,...",
-        value_delimiter = ',',
-        default_value = DEV_ADDRESSES
-    )]
+    /// The nodes' admin addresses [env TICKETING_ADMIN_ADDRS, default
+    /// 127.0.0.1:7225,127.0.0.1:7226,127.0.0.1:7227]
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',')]
     admin: Vec<String>,
-    /// File whose first line is the admin token [or the token itself in env TICKETING_ADMIN_TOKEN]
-    #[arg(long, env = "TICKETING_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    /// File whose first line is the admin token [env TICKETING_ADMIN_TOKEN_FILE, or the token itself
+    /// in env TICKETING_ADMIN_TOKEN]
+    #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// How long to wait for each node, in milliseconds, 1 to 60000
     #[arg(long, value_name = "MS", default_value_t = 2000,
@@ -60,43 +65,57 @@ pub(super) struct Endpoints {
 impl AdminArgs {
     /// The endpoints; what is wrong with the arguments, in one line.
     pub(super) fn endpoints(&self) -> Result<Endpoints, String> {
-        if self.admin.len() > NODES_MAX {
-            let count = self.admin.len();
-            return Err(format!(
-                "--admin has {count} addresses: at most {NODES_MAX} are asked"
-            ));
-        }
         Ok(Endpoints {
-            addresses: self
-                .admin
-                .iter()
-                .map(|text| text.trim().to_owned())
-                .collect(),
+            addresses: self.addresses()?,
             token: self.token()?,
             patience: Duration::from_millis(self.timeout_ms),
         })
     }
 
+    fn addresses(&self) -> Result<Vec<String>, String> {
+        let (source, list) = match variable(ADDRESSES_VARIABLE) {
+            _ if !self.admin.is_empty() => ("--admin", self.admin.join(",")),
+            Some(list) => (ADDRESSES_VARIABLE, text(ADDRESSES_VARIABLE, list)?),
+            None => ("", DEV_ADDRESSES.to_owned()),
+        };
+        let addresses: Vec<String> = list.split(',').map(|addr| addr.trim().to_owned()).collect();
+        if addresses.iter().any(String::is_empty) {
+            return Err(format!("{source} is {list:?}: an address is empty"));
+        }
+        let count = addresses.len();
+        if count > NODES_MAX {
+            return Err(format!(
+                "{source} has {count} addresses: at most {NODES_MAX} are asked"
+            ));
+        }
+        Ok(addresses)
+    }
+
     fn token(&self) -> Result<Option<String>, String> {
-        let given = std::env::var(TOKEN_VARIABLE)
-            .ok()
-            .filter(|token| !token.is_empty());
-        match (given, &self.admin_token_file) {
-            (Some(_), Some(_)) => Err(format!(
-                "{TOKEN_VARIABLE} and an admin token file are set: give one of them"
+        let path = self.admin_token_file.as_ref();
+        let file = file("--admin-token-file", path, TOKEN_FILE_VARIABLE);
+        match (variable(TOKEN_VARIABLE), file) {
+            (Some(_), Some((source, _))) => Err(format!(
+                "{TOKEN_VARIABLE} and {source} are set: give one of them"
             )),
-            (token, None) => Ok(token),
-            (None, Some(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    format!("--admin-token-file is {path:?}: cannot read it: {error}")
-                })?;
-                Ok(text
-                    .lines()
-                    .find(|line| !line.is_empty())
-                    .map(str::to_owned))
+            (Some(token), None) => text(TOKEN_VARIABLE, token).map(Some),
+            (None, None) => Ok(None),
+            (None, Some((source, path))) => {
+                let text = std::fs::read_to_string(&path)
+                    .map_err(|error| format!("{source} is {path:?}: cannot read it: {error}"))?;
+                let token = text.lines().find(|line| !line.is_empty());
+                let token = token.ok_or_else(|| format!("{source} is {path:?}: it holds no token"));
+                token.map(|token| Some(token.to_owned()))
             }
         }
     }
+}
+
+/// A variable's value; it is not shown, it may be a secret.
+fn text(name: &str, value: OsString) -> Result<String, String> {
+    value
+        .into_string()
+        .map_err(|_| format!("{name} is not UTF-8"))
 }
 
 impl Endpoints {

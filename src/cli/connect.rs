@@ -90,7 +90,7 @@ impl ConnectArgs {
 }
 
 /// The file that a flag or its twin in the environment names, and which of them does.
-fn file(
+pub(super) fn file(
     flag: &'static str,
     given: Option<&PathBuf>,
     twin: &'static str,
@@ -101,7 +101,8 @@ fn file(
     }
 }
 
-fn variable(name: &str) -> Option<OsString> {
+/// What is set there.
+pub(super) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 

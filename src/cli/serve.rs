@@ -133,7 +133,11 @@ fn follow_parent(parent: u32) -> bool {
 }
 
 fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
+    // Of an empty variable the filter would make silence.
+    let given = std::env::var(EnvFilter::DEFAULT_ENV).ok();
+    let given = given.filter(|filter| !filter.is_empty());
+    let filter = given.and_then(|filter| EnvFilter::try_new(filter).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(DEFAULT_LOG));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use ticketing::config::SETTINGS;
 
 use crate::harness::metrics::Page;
-use crate::harness::{Cluster, SETTLE, eventually};
+use crate::harness::{Cluster, SETTLE, eventually, gate};
 
 fn manual() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/OPERATIONS.md");
@@ -36,6 +36,23 @@ fn the_manual_lists_every_setting_as_it_is() {
         manual().contains(&table),
         "docs/OPERATIONS.md must hold this table of settings:\n\n{table}"
     );
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let mut cluster = Cluster::prepare(gate::shared(), 1, &[]);
+    let node = &mut cluster.nodes[0];
+    // Where the endpoint is must be said: at its default it would be in another test's way.
+    let others = SETTINGS
+        .iter()
+        .filter(|setting| setting.env != "ADMIN_BIND");
+    for variable in others.map(|setting| setting.env).chain(["RUST_LOG"]) {
+        node.set_variable(variable, "");
+    }
+    node.start();
+    eventually("it says what it does", SETTLE, || {
+        node.log().contains(" INFO ").then_some(())
+    });
 }
 
 /// The names of metrics that stand at the beginning of a row of a table.

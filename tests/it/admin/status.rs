@@ -102,8 +102,73 @@ fn beyond_loopback_the_commands_show_their_token() {
 }
 
 #[test]
+fn flags_win_over_variables_and_empty_variables_count_as_not_set() {
+    let server = Server::single_with_open_admin(&["--admin-token", "sixteen bytes ok"]);
+    let (admin, dir) = (
+        server.admin.as_str(),
+        tempfile::tempdir().expect("a folder"),
+    );
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("it can be written");
+        path.to_string_lossy().into_owned()
+    };
+    let (right, empty) = (file("right", "\nsixteen bytes ok\r\n"), file("empty", "\n"));
+    const ADDRS: &str = "TICKETING_ADMIN_ADDRS";
+    const TOKEN: &str = "TICKETING_ADMIN_TOKEN";
+    const FILE: &str = "TICKETING_ADMIN_TOKEN_FILE";
+    for (flags, environment) in [
+        (
+            vec![],
+            [(ADDRS, admin), (TOKEN, "sixteen bytes ok"), (FILE, "")],
+        ),
+        (vec![], [(ADDRS, admin), (TOKEN, ""), (FILE, &right)]),
+        (
+            vec!["--admin", admin],
+            [(ADDRS, ""), (TOKEN, ""), (FILE, &right)],
+        ),
+        (
+            vec!["--admin", admin, "--admin-token-file", &right],
+            [(ADDRS, "127.0.0.1:1"), (TOKEN, ""), (FILE, "/nowhere")],
+        ),
+    ] {
+        for subcommand in ["status", "locks"] {
+            let (code, text) = run(&[&[subcommand], flags.as_slice()].concat(), &environment);
+            assert_eq!(code, Some(0), "{flags:?} {environment:?}: {text}");
+        }
+    }
+    // Nobody given is the default, whoever may be there.
+    let nobody = ["--timeout-ms", "1", "--output", "json"];
+    let (_, text) = run(&[&["status"], nobody.as_slice()].concat(), &[(ADDRS, "")]);
+    let nodes: Value = serde_json::from_str(&text).expect("JSON");
+    let asked = nodes["nodes"].as_array().expect("a list");
+    assert_eq!(
+        (asked.len(), &asked[0]["admin"]),
+        (3, &"127.0.0.1:7225".into())
+    );
+
+    for (variable, value, words) in [
+        (ADDRS, "127.0.0.1:1,", [ADDRS, "an address is empty"]),
+        (FILE, "/nowhere", [FILE, "cannot read it"]),
+        (FILE, &empty, [FILE, "it holds no token"]),
+    ] {
+        let (code, text) = run(&["status"], &[(variable, value)]);
+        assert_eq!(code, Some(64), "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+    let both = [(TOKEN, "sixteen bytes ok"), (FILE, right.as_str())];
+    let (code, text) = run(&["status"], &both);
+    assert_eq!(code, Some(64), "{text}");
+    assert!(text.contains("give one of them"), "{text}");
+}
+
+#[test]
 fn bad_arguments_are_named() {
     for (arguments, parts) in [
+        (
+            vec!["status", "--admin", ""],
+            ["--admin", "an address is empty"],
+        ),
         (vec!["locks", "--limit", "0"], ["--limit", "'0'"]),
         (vec!["status", "--timeout-ms", "x"], ["--timeout-ms", "'x'"]),
         (
