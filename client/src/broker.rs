@@ -191,6 +191,13 @@ impl Broker {
         self.dispatcher().is_connected()
     }
 
+    /// Where the leader is, if the newest word is that of a node that refused a request for it and that
+    /// address is none of this broker's: it is not dialled, and calls go nowhere until it is added or
+    /// another node leads.
+    pub fn unlisted_leader(&self) -> Option<String> {
+        self.dispatcher().unlisted_leader()
+    }
+
     /// Ends this broker and its clones: what is being asked ends with [`Error::Closed`], or
     /// [`Error::Indeterminate`] if it may have been sent; releases are settled, over new connections
     /// if need be; then the connections are closed. At most 5 s. Tickets that are still held end

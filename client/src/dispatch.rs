@@ -246,6 +246,10 @@ impl Dispatcher {
         self.state().routes.is_connected()
     }
 
+    pub(crate) fn unlisted_leader(&self) -> Option<String> {
+        self.state().routes.unlisted().map(str::to_owned)
+    }
+
     /// Comes back once a call could be sent.
     pub(crate) async fn ready(&self, deadline: Instant) -> Result<(), Error> {
         let mut changed = self.changed.subscribe();
@@ -284,6 +288,16 @@ impl Dispatcher {
 
     pub(crate) fn named(&self, from: usize, address: &str) {
         let leader = self.state().routes.named(from, address);
+        self.take_lead(leader, address);
+    }
+
+    pub(crate) fn moved(&self, from: usize, address: &str) {
+        let leader = self.state().routes.moved(from, address);
+        self.take_lead(leader, address);
+    }
+
+    /// The index is that of an address that did not lead before.
+    fn take_lead(&self, leader: Option<usize>, address: &str) {
         if let Some(leader) = leader {
             trace::debug!(address, "leader");
             self.kicks[leader].notify_one();

@@ -100,6 +100,9 @@ pub(crate) struct Routes {
     leader: Option<usize>,
     /// The one that answered last, when nobody says who leads.
     served: Option<usize>,
+    /// Where the leader is in the newest word of a node that refused a request, if that is none of the
+    /// addresses.
+    unlisted: Option<String>,
     /// Whether anybody ever spoke of leaders.
     cluster: bool,
     next: usize,
@@ -113,6 +116,7 @@ impl Routes {
             states,
             leader: None,
             served: None,
+            unlisted: None,
             cluster: false,
             next: 0,
         }
@@ -172,6 +176,7 @@ impl Routes {
             };
         }
         let leader = leader?;
+        self.unlisted = None;
         self.served = None;
         if self.leader == Some(leader) {
             return None;
@@ -184,13 +189,26 @@ impl Routes {
         Some(leader)
     }
 
+    /// The node at `from` refused a request because `address` leads; answers as [`Self::named`].
+    pub(crate) fn moved(&mut self, from: usize, address: &str) -> Option<usize> {
+        self.unlisted = Some(address.to_owned());
+        self.named(from, address)
+    }
+
+    /// Who leads and can't be asked, see [`Broker::unlisted_leader`](crate::Broker::unlisted_leader).
+    pub(crate) fn unlisted(&self) -> Option<&str> {
+        self.unlisted.as_deref()
+    }
+
     /// A node says that it knows no leader.
     pub(crate) fn leaderless(&mut self) {
+        self.unlisted = None;
         self.cluster = true;
     }
 
     /// The session there got an answer from the lock table.
     pub(crate) fn served(&mut self, index: usize) {
+        self.unlisted = None;
         if self.leader.is_none() && matches!(self.states[index], State::Up(_)) {
             self.served = Some(index);
         }

@@ -149,7 +149,7 @@ impl Session {
 
     fn take_reply(&mut self, reply: Reply) -> Result<(), End> {
         match &reply {
-            Reply::Moved(address) => self.dispatcher.named(self.index, address),
+            Reply::Moved(address) => self.dispatcher.moved(self.index, address),
             Reply::Error(Reason::NoLeader) => self.dispatcher.leaderless(),
             _ => {}
         }

@@ -81,6 +81,10 @@ impl AskArgs {
     }
 
     fn refused(&self, error: &Error, broker: &Broker, key: &str) -> u8 {
+        if let (Error::Timeout, Some(leader)) = (error, unlisted_leader(broker)) {
+            complain!("{leader}");
+            return EXIT_UNAVAILABLE;
+        }
         match error {
             Error::Timeout if !broker.is_connected() => {
                 complain!("no server answered");
@@ -98,6 +102,14 @@ impl AskArgs {
             }
         }
     }
+}
+
+/// What there is to say when the nodes that were asked point to one that was not given.
+pub(super) fn unlisted_leader(broker: &Broker) -> Option<String> {
+    let leader = broker.unlisted_leader()?;
+    Some(format!(
+        "the leader is at {leader}, which is not among --addrs"
+    ))
 }
 
 /// The exit code for what went wrong with any call.

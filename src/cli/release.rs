@@ -4,7 +4,7 @@ use std::io;
 
 use client::{ReleaseOutcome, Token};
 
-use super::ask::code_of;
+use super::ask::{code_of, unlisted_leader};
 use super::connect::ConnectArgs;
 use super::exit::EXIT_NOT_CURRENT;
 use super::{block_on, or_usage};
@@ -39,7 +39,10 @@ async fn release(args: &ReleaseArgs) -> io::Result<u8> {
             EXIT_NOT_CURRENT
         }
         Err(error) => {
-            complain!("release: {error}");
+            match unlisted_leader(&broker) {
+                Some(leader) => complain!("release: {error}: {leader}"),
+                None => complain!("release: {error}"),
+            }
             code_of(&error)
         }
     })

@@ -14,6 +14,31 @@ fn said(command: Command) -> String {
 }
 
 #[test]
+fn a_leader_that_was_not_given_is_named() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.settle();
+    let others: Vec<_> = cluster
+        .others(leader)
+        .into_iter()
+        .map(|other| cluster.nodes[other].address.as_str())
+        .collect();
+    let leader = &cluster.nodes[leader].address;
+    let expected = format!("the leader is at {leader}, which is not among --addrs\n");
+    let all = others.join(",");
+    for (subcommand, given, rest) in [
+        ("lock", others[0], ["--wait", "3", "job", "true"].as_slice()),
+        ("acquire", &all, &["--wait", "3", "job"]),
+        ("release", others[0], &["job", "1"]),
+    ] {
+        let output = output(client(subcommand, given, rest), 2 * PATIENCE);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code::NO_SERVER), "{said}");
+        assert!(said.ends_with(&expected), "{subcommand}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn a_lock_stays_held_until_it_is_released_with_its_token() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.settle();
