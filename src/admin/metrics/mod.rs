@@ -14,6 +14,7 @@
 mod desk;
 mod node;
 mod page;
+mod process;
 
 use page::Page;
 
@@ -39,6 +40,7 @@ pub(super) fn page(look: &Look, counters: &Counters) -> String {
         "1 if this node can do its part (what /readyz says), else 0.",
         ready.into(),
     );
+    process::add(&mut page);
     connections(&mut page, look, counters);
     if let Some(report) = &look.report {
         desk::add(&mut page, report);

@@ -34,6 +34,17 @@ impl Page {
 
     /// Something that only grows.
     pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, help, MetricType::COUNTER, vec![counter(value as f64)]);
+    }
+
+    /// A gauge in seconds, if it is known.
+    pub(super) fn known_seconds(&mut self, name: &str, help: &str, value: Option<f64>) {
+        let values = value.map(gauge).into_iter().collect();
+        self.family(name, help, MetricType::GAUGE, values);
+    }
+
+    /// Seconds that only grow.
+    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, help, MetricType::COUNTER, vec![counter(value)]);
     }
 
@@ -72,7 +83,7 @@ impl Page {
         values: impl IntoIterator<Item = (&'v str, u64)>,
     ) {
         let values = values.into_iter();
-        let values = values.map(|(text, value)| labelled(counter(value), label, text));
+        let values = values.map(|(text, value)| labelled(counter(value as f64), label, text));
         self.family(name, help, MetricType::COUNTER, values.collect());
     }
 
@@ -124,9 +135,9 @@ fn gauge(value: f64) -> Metric {
     Metric::from_gauge(gauge)
 }
 
-fn counter(value: u64) -> Metric {
+fn counter(value: f64) -> Metric {
     let mut counter = Counter::default();
-    counter.set_value(value as f64);
+    counter.set_value(value);
     let mut metric = Metric::default();
     metric.set_counter(counter);
     metric

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use ticketing::config::SETTINGS;
 
-use crate::harness::metrics::Page;
+use crate::harness::metrics::{PREFIXES, Page};
 use crate::harness::{Cluster, SETTLE, eventually, gate};
 
 fn manual() -> String {
@@ -58,11 +58,10 @@ fn an_empty_variable_counts_as_not_set() {
 /// The names of metrics that stand at the beginning of a row of a table.
 fn documented() -> BTreeSet<String> {
     let manual = manual();
-    let rows = manual
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `ticketing_"));
+    let rows = manual.lines().filter_map(|line| line.strip_prefix("| `"));
     let names = rows.filter_map(|row| row.split(['`', '{']).next());
-    let names: Vec<String> = names.map(|name| format!("ticketing_{name}")).collect();
+    let is_metric = |name: &&str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let names: Vec<String> = names.filter(is_metric).map(str::to_owned).collect();
     let set: BTreeSet<String> = names.iter().cloned().collect();
     assert_eq!(set.len(), names.len(), "each has one row");
     set

@@ -1,5 +1,7 @@
 //! `/metrics`: what moves when something happens, and that nothing else makes the page grow.
 
+use std::time::SystemTime;
+
 use crate::harness::metrics::Page;
 use crate::harness::{Cluster, Frame, Raw, SETTLE, Server, acquire, eventually, release};
 
@@ -57,6 +59,41 @@ fn requests_are_counted_by_outcome() {
     eventually("only one connection is left", SETTLE, || {
         (Page::of(&server.admin).get("ticketing_connections") == 1.0).then_some(())
     });
+}
+
+#[test]
+fn the_process_is_seen_as_others_are() {
+    let before = SystemTime::now();
+    let server = Server::single(&[]);
+    let first = Page::of(&server.admin);
+    let crowd: Vec<Raw> = (0..50).map(|_| Raw::connect(&server.address)).collect();
+    let second = Page::of(&server.admin);
+    let now = SystemTime::now();
+
+    let since_1970 = |time: SystemTime| {
+        let age = time.duration_since(SystemTime::UNIX_EPOCH);
+        age.expect("a clock that was set").as_secs_f64()
+    };
+    let start = first.get("process_start_time_seconds");
+    // The machine's own start is known to the second.
+    assert!(
+        (since_1970(before) - 2.0..=since_1970(now) + 2.0).contains(&start),
+        "{start} is not about now"
+    );
+    assert_eq!(second.get("process_start_time_seconds"), start);
+    let [open, more] = [&first, &second].map(|page| page.get("process_open_fds"));
+    assert!(more >= open + crowd.len() as f64, "{open}, then {more}");
+    assert!(second.get("process_max_fds") > more);
+    let resident = second.get("process_resident_memory_bytes");
+    assert!((1e6..1e10).contains(&resident), "{resident} bytes");
+    let [used, later] = [&first, &second].map(|page| page.get("process_cpu_seconds_total"));
+    let lived = now.duration_since(before).expect("time goes on");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = lived.as_secs_f64() * cores as f64;
+    assert!(
+        used > 0.0 && used <= later && later <= most,
+        "{used}, {later}, {most}"
+    );
 }
 
 #[test]
