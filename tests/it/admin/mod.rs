@@ -6,5 +6,6 @@ mod locks;
 mod logs;
 mod manual;
 mod metrics;
+mod operators;
 mod status;
 mod truth;
