@@ -12,6 +12,10 @@
 //! - *A dial longer than a heartbeat.* A call waits for a dial only as long as it may; the dial goes
 //!   on and the next call finds it done. Else no connection would ever come about where resolving a
 //!   name takes longer than a heartbeat.
+//! - *A dial longer than an election.* Each election has network objects of its own. What they dialled
+//!   goes to the [`Pool`] when it is done too late for them, and the next election finds it there. Else
+//!   nobody would ever lead where machines are busy or far apart. Each dials anew all the same: a dial
+//!   from before a partition was healed would only cost time.
 //! - *A large transfer before a heartbeat.* Heartbeats, replication and snapshots have connections of
 //!   their own.
 //! - *A slow disk taken for a dead peer.* A heartbeat gets openraft's `soft_ttl`. An append gets at
@@ -38,7 +42,7 @@ use openraft::type_config::alias::SnapshotOf;
 use openraft::{RaftNetworkFactory, errors};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::append::AppendStream;
@@ -147,15 +151,8 @@ pub struct PeerClient {
     failed_dials: usize,
 }
 
-/// A dial that goes on between calls and ends with its owner.
-#[derive(Debug)]
-struct Dialing(JoinHandle<Result<Connection, Error>>);
-
-impl Drop for Dialing {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+/// What a dial that goes on between calls comes to.
+type Dialing = oneshot::Receiver<Result<Connection, Error>>;
 
 impl PeerClient {
     /// A connection for the next request, at the latest by `deadline`.
@@ -168,18 +165,10 @@ impl PeerClient {
         {
             return Ok(link);
         }
-        let dialing = self.dialing.get_or_insert_with(|| {
-            let (dialer, address) = (self.dialer.clone(), self.address.clone());
-            let (lane, target) = (self.lane, self.target);
-            let pause = pause_after(self.failed_dials);
-            Dialing(tokio::spawn(async move {
-                if !pause.is_zero() {
-                    tokio::time::sleep(pause).await;
-                }
-                dialer.dial(&address, lane, Some(target)).await
-            }))
-        });
-        let Ok(dialled) = timeout_at(deadline, &mut dialing.0).await else {
+        // It stays here while it is waited for: this call may be dropped half-way.
+        let dialing = self.dialing.take().unwrap_or_else(|| self.dial());
+        let dialing = self.dialing.insert(dialing);
+        let Ok(dialled) = timeout_at(deadline, dialing).await else {
             return Err(Error::Timeout(patience));
         };
         self.dialing = None;
@@ -194,6 +183,30 @@ impl PeerClient {
             }
         };
         Ok(Link::new(connection?))
+    }
+
+    /// Begins to dial, after a pause if that failed before.
+    fn dial(&self) -> Dialing {
+        let (dialer, pool, address) = (
+            self.dialer.clone(),
+            Arc::clone(&self.pool),
+            self.address.clone(),
+        );
+        let (lane, target) = (self.lane, self.target);
+        let pause = pause_after(self.failed_dials);
+        let (done, dialing) = oneshot::channel();
+        tokio::spawn(async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            let dialled = dialer.dial(&address, lane, Some(target)).await;
+            if let Err(Ok(connection)) = done.send(dialled)
+                && lane == Lane::Raft
+            {
+                pool.put(target, &address, Link::new(connection));
+            }
+        });
+        dialing
     }
 
     /// One request and its answer.

@@ -8,7 +8,7 @@ use futures_util::{Stream, StreamExt, stream};
 use openraft::RaftNetworkFactory;
 use openraft::errors::RPCError;
 use openraft::network::{NetSnapshot, NetStreamAppend, NetVote, RPCOption};
-use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest};
+use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest, VoteResponse};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use tokio::net::TcpListener;
 
@@ -508,6 +508,49 @@ async fn a_dial_longer_than_a_heartbeat_is_finished_for_a_later_one() {
         beat(&mut client, option().hard_ttl()).await.unwrap();
     };
     tokio::join!(peer_side, leader);
+}
+
+#[tokio::test]
+async fn a_dial_longer_than_an_election_is_finished_for_a_later_one() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let (given_up, wait) = tokio::sync::oneshot::channel::<()>();
+    let request = VoteRequest::new(Vote::new(4, LEADER), None);
+    let peer_side = async {
+        let stream = listener.accept().await.unwrap().0;
+        wait.await.unwrap();
+        let mut connection = Connection::new(stream).unwrap();
+        handshake::accept(&mut connection, &identity(FOLLOWER), || true, || Ok(()))
+            .await
+            .unwrap();
+        let answer: wire::Answer<_> = Ok(VoteResponse::<TypeConfig>::new(request.vote, None, true));
+        connection.expect().await.unwrap();
+        connection
+            .send(|out| wire::encode(Kind::PreVote, &answer, out))
+            .await
+            .unwrap();
+        connection
+    };
+    let elections = async {
+        let brief = RPCOption::new(Duration::from_millis(50));
+        for _ in 0..2 {
+            let mut election = client(&network, &address).await;
+            let early = election.pre_vote(request.clone(), brief.clone()).await;
+            assert!(matches!(early, Err(RPCError::Unreachable(_))), "{early:?}");
+        }
+        given_up.send(()).unwrap();
+        // Only the first of the dials is ever taken.
+        let granted = async {
+            loop {
+                let mut election = client(&network, &address).await;
+                if let Ok(answer) = election.pre_vote(request.clone(), option()).await {
+                    return answer.vote_granted;
+                }
+            }
+        };
+        assert!(tokio::time::timeout(SOON, granted).await.unwrap());
+    };
+    tokio::join!(peer_side, elections);
 }
 
 #[tokio::test]
