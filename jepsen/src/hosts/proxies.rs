@@ -1,9 +1,10 @@
 //! Nodes as plain processes on loopback, with a TCP proxy before each: needs no root.
 //!
-//! Node n listens on 127.0.1.n and is known as 127.0.2.n, where the proxy listens and passes on to
-//! the node. Who dials is found by its process: the proxy looks up which process has the other end
-//! of the connection. So each direction of each link can be shut on its own: bytes wait then (as
-//! they do in TCP), and go on when it opens again. Packets can't be lost or doubled here.
+//! Node n listens on 127.77.1.n and is known as 127.77.2.n, where the proxy listens and passes on to
+//! the node. Client ports are dialled by clients. Who dials a peer port is found by its process: the
+//! proxy looks up which process has the other end of the connection. So each direction of each link
+//! can be shut on its own: bytes wait then (as they do in TCP), and go on when it opens again. Packets
+//! can't be lost or doubled here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use super::{Applied, CLIENT_PORT, Effect, End, Evidence, Link, PEER_PORT};
@@ -113,17 +114,26 @@ impl Proxies {
 }
 
 impl Shared {
-    /// What is done to a link now; counts that something was there to be held.
-    fn effect(&self, link: Link) -> Option<Effect> {
+    /// What is done to a chunk that comes to a link now, by every fault that is on; counts it.
+    fn effects(&self, link: Link) -> Vec<Effect> {
         let mut effects = lock(&self.effects);
-        let on = effects.values_mut().find(|on| on.links.contains(&link))?;
-        on.met += 1;
-        Some(on.effect)
+        let on = effects.values_mut().filter(|on| on.links.contains(&link));
+        on.map(|on| {
+            on.met += 1;
+            on.effect
+        })
+        .collect()
     }
 
-    /// Who has the other end of a connection: a node, or else a client.
-    fn who(&self, remote: SocketAddr) -> End {
-        let inode = socket_inode(remote);
+    fn is_shut(&self, link: Link) -> bool {
+        let effects = lock(&self.effects);
+        let mut on = effects.values().filter(|on| on.links.contains(&link));
+        on.any(|on| on.effect == Effect::Drop)
+    }
+
+    /// Who has the other end of a connection to a peer port: a node, or else a client.
+    fn who(&self, remote: SocketAddr, own: SocketAddr) -> End {
+        let inode = socket_inode(remote, own);
         let inhabitants = lock(&self.inhabitants);
         let node = inhabitants
             .iter()
@@ -147,7 +157,15 @@ async fn serve(listener: TcpListener, node: usize, port: u16, shared: Arc<Shared
         let shared = Arc::clone(&shared);
         let target = format!("{}:{port}", Proxies::private_ip(node));
         connections.spawn(async move {
-            let dialler = shared.who(remote);
+            let dialler = match socket.local_addr() {
+                Ok(own) if port == PEER_PORT => {
+                    let shared = Arc::clone(&shared);
+                    // Tables of the kernel are read; that holds up whoever shares the thread.
+                    let looked_up = spawn_blocking(move || shared.who(remote, own)).await;
+                    looked_up.unwrap_or(End::Clients)
+                }
+                _ => End::Clients,
+            };
             let there = Link {
                 from: dialler,
                 to: End::Node(node),
@@ -176,21 +194,7 @@ async fn serve(listener: TcpListener, node: usize, port: u16, shared: Arc<Shared
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: Link, shared: &Shared) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(count @ 1..) = from.read(&mut chunk).await {
-        match shared.effect(link) {
-            Some(Effect::Delay) => sleep(Duration::from_millis(fastrand::u64(40..=60))).await,
-            Some(Effect::Slow) => {
-                let part = u32::try_from(CHUNK_BYTES / count)
-                    .unwrap_or(u32::MAX)
-                    .max(1);
-                sleep(SLOW_CHUNK / part).await;
-            }
-            Some(_) => {
-                while shared.effect(link) == Some(Effect::Drop) {
-                    sleep(LOOK).await;
-                }
-            }
-            None => {}
-        }
+        hold(count, link, shared).await;
         if to.write_all(&chunk[..count]).await.is_err() {
             return;
         }
@@ -199,21 +203,43 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: Link, share
     let _ = to.shutdown().await;
 }
 
-/// The inode of the socket that is bound to `address` on this machine.
-fn socket_inode(address: SocketAddr) -> Option<u64> {
+/// Waits for as long as the faults that are on hold up a chunk of `count` bytes.
+async fn hold(count: usize, link: Link, shared: &Shared) {
+    for effect in shared.effects(link) {
+        match effect {
+            Effect::Delay => sleep(Duration::from_millis(fastrand::u64(40..=60))).await,
+            Effect::Slow => {
+                let part = u32::try_from(CHUNK_BYTES / count).unwrap_or(u32::MAX);
+                sleep(SLOW_CHUNK / part.max(1)).await;
+            }
+            _ => {}
+        }
+    }
+    // Looked at last: a link may have been shut while its bytes were on the way.
+    while shared.is_shut(link) {
+        sleep(LOOK).await;
+    }
+}
+
+/// The inode of the socket on this machine that is connected from `local` to `remote`. Many may have
+/// the same local address, each with another remote one.
+fn socket_inode(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+    let wanted = [table_form(local)?, table_form(remote)?];
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let line = table.lines().find(|line| {
+        let ends = line.split_whitespace().skip(1).take(2);
+        ends.eq(wanted.iter().map(String::as_str))
+    })?;
+    line.split_whitespace().nth(9)?.parse().ok()
+}
+
+/// An address as the kernel's table has it.
+fn table_form(address: SocketAddr) -> Option<String> {
     let SocketAddr::V4(address) = address else {
         return None;
     };
-    let wanted = format!(
-        "{:08X}:{:04X}",
-        u32::from_le_bytes(address.ip().octets()),
-        address.port()
-    );
-    let table = fs::read_to_string("/proc/net/tcp").ok()?;
-    let line = table
-        .lines()
-        .find(|line| line.split_whitespace().nth(1) == Some(&wanted))?;
-    line.split_whitespace().nth(9)?.parse().ok()
+    let ip = u32::from_le_bytes(address.ip().octets());
+    Some(format!("{ip:08X}:{:04X}", address.port()))
 }
 
 fn has_socket(pid: u32, inode: u64) -> bool {
@@ -229,18 +255,62 @@ fn has_socket(pid: u32, inode: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpSocket;
+    use tokio::time::timeout;
+
     use super::*;
 
     #[tokio::test]
     async fn the_process_at_the_other_end_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let _dialler = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
+        let own = listener.local_addr().unwrap();
+        let _dialler = TcpStream::connect(own).await.unwrap();
         let (_socket, remote) = listener.accept().await.unwrap();
         let shared = Shared::default();
-        assert_eq!(shared.who(remote), End::Clients);
+        assert_eq!(shared.who(remote, own), End::Clients);
         lock(&shared.inhabitants).insert(2, std::process::id());
-        assert_eq!(shared.who(remote), End::Node(2));
+        assert_eq!(shared.who(remote, own), End::Node(2));
+    }
+
+    #[tokio::test]
+    async fn a_local_address_that_is_used_twice_is_told_apart() {
+        let listeners = [
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        ];
+        let first = TcpSocket::new_v4().unwrap();
+        first.set_reuseaddr(true).unwrap();
+        first.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let local = first.local_addr().unwrap();
+        let second = TcpSocket::new_v4().unwrap();
+        second.set_reuseaddr(true).unwrap();
+        second.bind(local).unwrap();
+        let [one, other] = [0, 1].map(|at| listeners[at].local_addr().unwrap());
+        let _first = first.connect(one).await.unwrap();
+        let _second = second.connect(other).await.unwrap();
+        let inodes = [one, other].map(|remote| socket_inode(local, remote));
+        assert!(inodes[0].is_some() && inodes[1].is_some(), "{inodes:?}");
+        assert_ne!(inodes[0], inodes[1]);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_slow_and_shut_is_shut() {
+        let shared = Arc::new(Shared::default());
+        let proxies = Proxies {
+            shared: Arc::clone(&shared),
+            _tasks: JoinSet::new(),
+        };
+        let link = Link {
+            from: End::Node(0),
+            to: End::Node(1),
+        };
+        let _delay = proxies.apply(Effect::Delay, &[link]);
+        let shut = proxies.apply(Effect::Drop, &[link]);
+        let held = hold(1, link, &shared);
+        let mut held = std::pin::pin!(held);
+        let patience = Duration::from_millis(200);
+        assert!(timeout(patience, held.as_mut()).await.is_err());
+        assert!(proxies.take_back(&shut).count > 0);
+        held.await;
     }
 }
