@@ -349,6 +349,33 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_that_is_not_configured_is_remembered_until_there_is_newer_word() {
+        let mut f = Fixture::new(2);
+        f.up(0);
+        f.up(1);
+        f.routes.named(0, "else:1");
+        assert_eq!(
+            f.routes.unlisted(),
+            None,
+            "it may be this node's other name"
+        );
+        assert_eq!(f.routes.moved(0, "else:1"), None);
+        f.routes.down(0, Down::Unreachable);
+        assert_eq!(f.routes.unlisted(), Some("else:1"));
+        let newer: [fn(&mut Routes); 4] = [
+            |routes| _ = routes.named(1, "b:1"),
+            |routes| _ = routes.moved(1, "a:1"),
+            |routes| routes.leaderless(),
+            |routes| routes.served(1),
+        ];
+        for word in newer {
+            f.routes.moved(1, "else:1");
+            word(&mut f.routes);
+            assert_eq!(f.routes.unlisted(), None);
+        }
+    }
+
+    #[test]
     fn a_silent_server_is_tried_after_a_pause_and_kept_once_it_serves() {
         let mut f = Fixture::new(2);
         assert_eq!(f.choice(0), Err("wait".into()));

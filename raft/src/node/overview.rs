@@ -154,3 +154,54 @@ pub(super) fn successor(metrics: &RaftMetrics<TypeConfig>, recent: Duration) -> 
         .filter(is_there)
         .max_by_key(|id| matched.get(id).copied().flatten())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::super::activation::View;
+    use super::*;
+
+    /// How many overviews are taken while the board is written to all the time.
+    const OVERVIEWS: usize = 20_000;
+
+    /// Longer than a starved machine takes for them.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_overview_and_a_board_that_publishes_do_not_wait_for_each_other() {
+        let board = Arc::new(Board::new());
+        let done = Arc::new(AtomicBool::new(false));
+        let (finished, both) = mpsc::channel();
+        // Neither thread is joined before both have said that they ended: one that waits for ever
+        // must fail this test and not hang it.
+        let looking = {
+            let (board, done, finished) = (board.clone(), done.clone(), finished.clone());
+            thread::spawn(move || {
+                let metrics = RaftMetrics::new_initial(1);
+                for _ in 0..OVERVIEWS {
+                    Overview::new(None, &metrics, Progress::default(), &board);
+                }
+                done.store(true, Ordering::Relaxed);
+                finished.send(()).unwrap();
+            })
+        };
+        let publishing = thread::spawn(move || {
+            let mut view = View::default();
+            while !done.load(Ordering::Relaxed) {
+                view.term += 1;
+                board.observe(&view);
+            }
+            finished.send(()).unwrap();
+        });
+        for _ in 0..2 {
+            both.recv_timeout(PATIENCE)
+                .expect("each waits for the other");
+        }
+        looking.join().unwrap();
+        publishing.join().unwrap();
+    }
+}

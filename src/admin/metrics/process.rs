@@ -76,3 +76,32 @@ fn open_files() -> Option<u64> {
     // One of them is the folder that was just read.
     count.checked_sub(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_the_kernel_are_understood() {
+        assert_eq!(
+            machine_start("cpu 1 2\nbtime 1700000000\nx 1\n"),
+            Some(1_700_000_000)
+        );
+        let fields: Vec<String> = (3..=52).map(|number: u32| number.to_string()).collect();
+        let stat = format!("42 (a) b) {}\n", fields.join(" "));
+        assert_eq!(start_ticks(&stat), Some(22));
+        assert_eq!(
+            resident("VmSize:\t  9 kB\nVmRSS:\t  12 kB\n"),
+            Some(12 * 1024)
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_known() {
+        for text in ["", "btime x", "1 (a) 2", "VmRSS: 1 MB"] {
+            assert_eq!(machine_start(text), None);
+            assert_eq!(start_ticks(text), None);
+            assert_eq!(resident(text), None);
+        }
+    }
+}
