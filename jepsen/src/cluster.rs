@@ -6,15 +6,12 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::Child;
-use tokio::time::{Instant, sleep, timeout};
-
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::history::{Recorder, What};
 use crate::hosts::{ADMIN_PORT, CLIENT_PORT, Hosts, INSIDE, PEER_PORT};
 use crate::pki::Identity;
+use crate::process::Process;
 
 /// What clients prove to know.
 pub(crate) const AUTH_TOKEN: &str = "jepsen-clients-know-this";
@@ -27,13 +24,6 @@ pub(crate) const ADMIN_TOKEN: &str = "jepsen-the-observer-knows-this";
 
 /// The nodes' election timeout in milliseconds.
 pub(crate) const ELECTION_MS: u64 = 1000;
-
-/// How long a node may take to stop in order (the product promises 10 s), and a killed one to be
-/// gone.
-const STOP_TIME_MAX: Duration = Duration::from_secs(15);
-
-/// How often something is looked at that is awaited.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The library that shifts a process's wall clock.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -66,7 +56,7 @@ pub(crate) struct Node {
     /// Its client address.
     pub(crate) address: String,
     pub(crate) disk: Disk,
-    process: Option<Child>,
+    process: Option<Process>,
     /// How often it was started.
     pub(crate) life: u64,
     log: PathBuf,
@@ -168,11 +158,11 @@ impl Cluster {
                 .env("FAKETIME_CACHE_DURATION", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
-        let process = command.spawn().map_err(failed)?;
-        if let Some(pid) = process.id() {
+        let child = command.spawn().map_err(failed)?;
+        if let Some(pid) = child.id() {
             self.hosts.inhabited(index, pid);
         }
-        node.process = Some(process);
+        node.process = Some(Process::child(child));
         node.may_end = node.disk.is_full();
         node.life += 1;
         Ok(())
@@ -192,14 +182,11 @@ impl Cluster {
     /// Notes the nodes that ended by themselves.
     pub(crate) fn bury(&mut self) {
         for node in &mut self.nodes {
-            let ended = node.process.as_mut().map(Child::try_wait);
-            if let Some(Ok(Some(status))) = ended {
+            if let Some(how) = node.process.as_mut().and_then(Process::ended) {
                 node.process = None;
                 if !node.may_end {
-                    self.recorder.write(What::Died {
-                        node: node.address.clone(),
-                        how: status.to_string(),
-                    });
+                    let node = node.address.clone();
+                    self.recorder.write(What::Died { node, how });
                 }
             }
         }
@@ -217,63 +204,32 @@ impl Node {
         self.process.is_some()
     }
 
-    fn pid(&self) -> Option<Pid> {
-        let id = self.process.as_ref()?.id()?;
-        Pid::from_raw(i32::try_from(id).ok()?)
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid() {
-            // A process that has just ended needs no signal.
-            let _ = kill_process(pid, signal);
-        }
-    }
-
     /// SIGKILL; whether the process is gone then.
     pub(crate) async fn kill(&mut self) -> bool {
-        let Some(mut process) = self.process.take() else {
-            return false;
-        };
-        matches!(timeout(STOP_TIME_MAX, process.kill()).await, Ok(Ok(())))
+        match self.process.take() {
+            Some(process) => process.kill().await,
+            None => false,
+        }
     }
 
     /// SIGTERM; how the process ended and how long that took.
     pub(crate) async fn terminate(&mut self) -> Option<(String, Duration)> {
-        let began = Instant::now();
-        self.signal(Signal::TERM);
-        let mut process = self.process.take()?;
-        match timeout(STOP_TIME_MAX, process.wait()).await {
-            Ok(Ok(status)) => Some((status.to_string(), began.elapsed())),
-            _ => {
-                let _ = process.kill().await;
-                Some(("still there, killed".into(), began.elapsed()))
-            }
-        }
+        Some(self.process.take()?.terminate().await)
     }
 
     /// SIGSTOP; whether the kernel shows the process as stopped then.
     pub(crate) async fn pause(&self) -> bool {
-        self.signal(Signal::STOP);
-        let deadline = Instant::now() + STOP_TIME_MAX;
-        while Instant::now() < deadline {
-            if self.stat().is_some_and(|stat| stat.starts_with('T')) {
-                return true;
-            }
-            sleep(LOOK).await;
+        match &self.process {
+            Some(process) => process.pause().await,
+            None => false,
         }
-        false
     }
 
     /// SIGCONT.
     pub(crate) fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    /// The process's state and what follows it in `/proc`.
-    fn stat(&self) -> Option<String> {
-        let pid = self.pid()?.as_raw_nonzero();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit(") ").next().map(str::to_owned)
+        if let Some(process) = &self.process {
+            process.resume();
+        }
     }
 
     /// Shifts its wall clock; whether its process runs under a clock that can be shifted.
@@ -283,10 +239,8 @@ impl Node {
         fs::write(&new, format!("{seconds:+.3}\n"))
             .and_then(|()| fs::rename(&new, &self.clock))
             .map_err(|error| Error::of("shifting a clock", error))?;
-        let maps = self
-            .pid()
-            .map(|pid| format!("/proc/{}/maps", pid.as_raw_nonzero()));
-        let maps = maps.and_then(|path| fs::read_to_string(path).ok());
+        let process = self.process.as_ref();
+        let maps = process.and_then(|process| process.shown("maps"));
         Ok(maps.is_some_and(|maps| maps.contains("faketime")))
     }
 

@@ -26,6 +26,7 @@ mod hosts;
 mod nemesis;
 mod observer;
 mod pki;
+mod process;
 mod raw;
 mod report;
 mod run;

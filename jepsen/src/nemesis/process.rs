@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{Fault, Nemesis, Ongoing, Work};
 use crate::error::Error;
 use crate::history::What;
+use crate::process::IN_ORDER;
 
 /// A pause that is shorter than any election.
 const SHORT_PAUSE_MS: std::ops::Range<u64> = 100..450;
@@ -45,7 +46,7 @@ impl Nemesis {
         let Some((how, after)) = node.terminate().await else {
             return false;
         };
-        if (how != "exit status: 0" || after > STOP_TIME_MAX) && !may_end {
+        if (how != IN_ORDER || after > STOP_TIME_MAX) && !may_end {
             let how = format!("{how}, {after:?} after SIGTERM");
             let node = node.address.clone();
             self.recorder.write(What::Died { node, how });
