@@ -24,6 +24,9 @@ pub(crate) enum Subcommands {
     /// Hold the packets of a netfilter queue back; started by `run`
     #[command(hide = true)]
     Delay(DelayArgs),
+    /// Remove a run's containers when the run has ended; started by `run`
+    #[command(hide = true)]
+    Guard(GuardArgs),
 }
 
 /// How long and how much.
@@ -42,6 +45,8 @@ pub(crate) enum HostsArg {
     Auto,
     /// Network namespaces of their own; needs root
     Namespaces,
+    /// Containers of deploy/compose.yaml, three; needs root and a container engine
+    Containers,
     /// Processes on loopback behind TCP proxies
     Proxies,
 }
@@ -106,6 +111,13 @@ pub(crate) struct DelayArgs {
     /// Let packets overtake each other instead of delaying all
     #[arg(long)]
     pub(crate) reorder: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GuardArgs {
+    /// The run's folder
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
 }
 
 /// A fault by name; `None` for `none`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::history::{Recorder, What};
-use crate::hosts::{ADMIN_PORT, CLIENT_PORT, Hosts, INSIDE, PEER_PORT};
+use crate::hosts::{CLIENT_PORT, Hosts, INSIDE, PEER_PORT};
 use crate::pki::Identity;
 use crate::process::Process;
 
@@ -17,7 +17,7 @@ use crate::process::Process;
 pub(crate) const AUTH_TOKEN: &str = "jepsen-clients-know-this";
 
 /// What peers prove to know.
-const CLUSTER_SECRET: &str = "jepsen-peers-know-this";
+pub(crate) const CLUSTER_SECRET: &str = "jepsen-peers-know-this";
 
 /// What the observer proves to know.
 pub(crate) const ADMIN_TOKEN: &str = "jepsen-the-observer-knows-this";
@@ -41,6 +41,20 @@ pub(crate) struct Settings {
     pub(crate) shifted_clocks: bool,
     /// The planted bug, for a binary that has them.
     pub(crate) bug: Option<String>,
+}
+
+impl Settings {
+    /// Those that are a variable's value, wherever nodes run.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
+            ("CLUSTER_ELECTION_TIMEOUT_MS", ELECTION_MS.to_string()),
+            ("SNAPSHOT_ENTRIES", self.snapshot_entries.to_string()),
+        ];
+        if let Some(bug) = &self.bug {
+            variables.push(("TICKETING_PLANTED_BUG", bug.clone()));
+        }
+        variables
+    }
 }
 
 /// The nodes of one run.
@@ -68,22 +82,25 @@ pub(crate) struct Node {
 impl Cluster {
     /// Everything but the processes. `dir` is for data and logs.
     pub(crate) async fn prepare(
-        hosts: Hosts,
+        mut hosts: Hosts,
         count: usize,
         dir: &Path,
         settings: Settings,
         recorder: Arc<Recorder>,
     ) -> Result<Self, Error> {
+        if let Hosts::Containers(containers) = &mut hosts {
+            containers.up(dir, &settings).await?;
+        }
         let mut nodes = Vec::new();
         for index in 0..count {
             let root = dir.join(format!("node-{}", index + 1));
-            let disk = if hosts.has_disks() {
-                Disk::image(&root).await?
-            } else {
-                Disk::directory(&root)
+            let disk = match &hosts {
+                Hosts::Namespaces(_) => Disk::image(&root).await?,
+                Hosts::Containers(containers) => Disk::directory(containers.volume(index).await?),
+                Hosts::Proxies(_) => Disk::directory(root.join("data")),
             };
             nodes.push(Node {
-                address: format!("{}:{CLIENT_PORT}", hosts.ip(index)),
+                address: hosts.address(index),
                 disk,
                 process: None,
                 life: 0,
@@ -106,7 +123,20 @@ impl Cluster {
     }
 
     /// Starts a node that does not run.
-    pub(crate) fn start(&mut self, index: usize) -> Result<(), Error> {
+    pub(crate) async fn start(&mut self, index: usize) -> Result<(), Error> {
+        let process = match &mut self.hosts {
+            Hosts::Containers(containers) => containers.start(index).await?,
+            _ => self.spawn(index)?,
+        };
+        let node = &mut self.nodes[index];
+        node.process = Some(process);
+        node.may_end = node.disk.is_full();
+        node.life += 1;
+        Ok(())
+    }
+
+    /// Starts a node as a child of this process.
+    fn spawn(&self, index: usize) -> Result<Process, Error> {
         let peers: Vec<String> = (0..self.nodes.len())
             .map(|node| {
                 let ip = self.hosts.ip(node);
@@ -115,7 +145,7 @@ impl Cluster {
             .collect();
         let bind = self.hosts.bind_ip(index);
         let mut command = self.hosts.command(index, &self.settings.server);
-        let node = &mut self.nodes[index];
+        let node = &self.nodes[index];
         let failed = |error| Error::of(format!("starting {}", node.address), error);
         let log = File::options().create(true).append(true).open(&node.log);
         let log = log.map_err(failed)?;
@@ -129,13 +159,9 @@ impl Cluster {
             .arg(node.disk.data_dir())
             .env("AUTH_TOKEN", AUTH_TOKEN)
             .env("CLUSTER_SECRET", CLUSTER_SECRET)
-            .env("CLUSTER_ELECTION_TIMEOUT_MS", ELECTION_MS.to_string())
-            .env("ADMIN_BIND", format!("{bind}:{ADMIN_PORT}"))
+            .env("ADMIN_BIND", self.hosts.admin(index))
             .env("ADMIN_TOKEN", ADMIN_TOKEN)
-            .env(
-                "SNAPSHOT_ENTRIES",
-                self.settings.snapshot_entries.to_string(),
-            )
+            .envs(self.settings.variables())
             .env_remove(INSIDE)
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(failed)?)
@@ -144,9 +170,6 @@ impl Cluster {
         if let Some(identity) = &self.settings.identity {
             command.args(["--tls-cert".as_ref(), identity.certificate.as_os_str()]);
             command.args(["--tls-key".as_ref(), identity.key.as_os_str()]);
-        }
-        if let Some(bug) = &self.settings.bug {
-            command.env("TICKETING_PLANTED_BUG", bug);
         }
         if self.settings.shifted_clocks {
             if !node.clock.exists() {
@@ -162,18 +185,15 @@ impl Cluster {
         if let Some(pid) = child.id() {
             self.hosts.inhabited(index, pid);
         }
-        node.process = Some(Process::child(child));
-        node.may_end = node.disk.is_full();
-        node.life += 1;
-        Ok(())
+        Ok(Process::child(child))
     }
 
     /// Starts every node that does not run, and says so of those that ended by themselves.
-    pub(crate) fn start_all(&mut self) -> Result<(), Error> {
+    pub(crate) async fn start_all(&mut self) -> Result<(), Error> {
         self.bury();
         for index in 0..self.nodes.len() {
             if !self.nodes[index].runs() {
-                self.start(index)?;
+                self.start(index).await?;
             }
         }
         Ok(())
@@ -190,6 +210,16 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// Sees to it that [`Node::said`] knows all.
+    pub(crate) async fn collect_logs(&self) -> Result<(), Error> {
+        if let Hosts::Containers(containers) = &self.hosts {
+            for (index, node) in self.nodes.iter().enumerate() {
+                containers.save_log(index, &node.log).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the wall clocks of nodes can be shifted on this machine.

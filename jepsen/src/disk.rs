@@ -1,4 +1,5 @@
-//! A node's disk: an ext4 file system in a file, or, where that is not possible, a plain directory.
+//! A node's disk: an ext4 file system in a file, or, where that is not possible, a plain directory
+//! or a container's volume.
 //!
 //! *Loss of everything not synced* is done like this: every node's data is on a file system of its
 //! own, mounted with a journal from a loop device. The file system is shut down without flushing
@@ -14,6 +15,7 @@
 //! user: nothing is left behind when the mount namespace goes.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, output, run, words};
@@ -33,6 +35,8 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))"
 pub(crate) struct Disk {
     /// Where it is mounted, or just a directory.
     root: PathBuf,
+    /// Where the node keeps its data.
+    data: PathBuf,
     image: Option<Image>,
     /// Between [`Disk::fill`] and [`Disk::empty`].
     full: bool,
@@ -62,6 +66,7 @@ impl Disk {
         fs::remove_file(&file).map_err(failed)?;
         let disk = Self {
             root: root.to_owned(),
+            data: root.join("data"),
             image: Some(Image {
                 device,
                 _open: open,
@@ -72,10 +77,11 @@ impl Disk {
         Ok(disk)
     }
 
-    /// A directory.
-    pub(crate) fn directory(root: &Path) -> Self {
+    /// A directory, which is all the node's data.
+    pub(crate) fn directory(data: PathBuf) -> Self {
         Self {
-            root: root.to_owned(),
+            root: data.clone(),
+            data,
             image: None,
             full: false,
         }
@@ -87,8 +93,8 @@ impl Disk {
     }
 
     /// Where the node keeps its data.
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.root.join("data")
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data
     }
 
     async fn mount(&self) -> Result<(), Error> {
@@ -168,6 +174,34 @@ impl Disk {
 
     /// Deletes the node's data; it must not run.
     pub(crate) fn wipe(&self) -> Result<(), Error> {
-        fs::remove_dir_all(self.data_dir()).map_err(|error| Error::of("wiping a disk", error))
+        empty(&self.data).map_err(|error| Error::of("wiping a disk", error))
+    }
+}
+
+/// Deletes what is in a directory. The directory itself may be a volume, which stays.
+fn empty(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wiped_directory_is_empty_and_there() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("log/old")).unwrap();
+        fs::write(dir.path().join("log/old/1"), "1").unwrap();
+        fs::write(dir.path().join("vote"), "2").unwrap();
+        Disk::directory(dir.path().to_owned()).wipe().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -24,7 +24,12 @@ impl Error {
 
 /// Runs a helper command to its end; its output, if it succeeded.
 pub(crate) async fn run(command: &mut Command) -> Result<String, Error> {
-    let output = output(command).await?;
+    run_within(command, COMMAND_TIME_MAX).await
+}
+
+/// The same for a command that may take longer than helpers do.
+pub(crate) async fn run_within(command: &mut Command, time: Duration) -> Result<String, Error> {
+    let output = output_within(command, time).await?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(said);
@@ -36,8 +41,12 @@ pub(crate) async fn run(command: &mut Command) -> Result<String, Error> {
 
 /// Runs a helper command to its end, whatever that is.
 pub(crate) async fn output(command: &mut Command) -> Result<Output, Error> {
+    output_within(command, COMMAND_TIME_MAX).await
+}
+
+async fn output_within(command: &mut Command, time: Duration) -> Result<Output, Error> {
     let what = format!("{:?}", command.as_std());
-    let ended = timeout(COMMAND_TIME_MAX, command.kill_on_drop(true).output()).await;
+    let ended = timeout(time, command.kill_on_drop(true).output()).await;
     match ended {
         Ok(Ok(output)) => Ok(output),
         Ok(Err(error)) => Err(Error::of(what, error)),

@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         Subcommands::Delay(args) => delay::serve(args.queue, args.reorder)
             .map(|()| Judgement::Clean)
             .map_err(|error| Error::of("delaying packets", error)),
+        Subcommands::Guard(args) => hosts::guard(&args.dir).map(|()| Judgement::Clean),
     };
     match judged {
         Ok(judgement) => ExitCode::from(judgement.code()),

@@ -86,7 +86,7 @@ impl Fault {
     pub(crate) fn is_possible(self, hosts: &crate::hosts::Hosts) -> bool {
         match self {
             Self::SlowDisk | Self::FullDisk | Self::Power => hosts.has_disks(),
-            Self::ClockJump | Self::ClockStrobe => Cluster::can_shift_clocks(),
+            Self::ClockJump | Self::ClockStrobe => hosts.has_clocks(),
             other => network::effect(other).is_none_or(|effect| hosts.can(effect)),
         }
     }
@@ -271,7 +271,7 @@ impl Nemesis {
     }
 
     async fn begin(&mut self, fault: Fault, aim: Aim) -> Result<Ongoing, Error> {
-        self.cluster.start_all()?;
+        self.cluster.start_all().await?;
         let number = self.next;
         self.next += 1;
         let targets = match fault {
@@ -376,7 +376,7 @@ impl Nemesis {
                 }
             }
         }
-        self.cluster.start_all()?;
+        self.cluster.start_all().await?;
         self.recorder.write(What::Ended(FaultEnded {
             fault: ongoing.number,
             evidence: ongoing.evidence,

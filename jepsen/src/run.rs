@@ -19,7 +19,7 @@ use crate::checker::LAST_CLIENT;
 use crate::cluster::{Cluster, Settings};
 use crate::error::Error;
 use crate::history::{Recorder, RunInfo, What};
-use crate::hosts::{ADMIN_PORT, Hosts};
+use crate::hosts::Hosts;
 use crate::nemesis::{Fault, Nemesis, PRESSED_SNAPSHOT_ENTRIES};
 use crate::observer::{Seen, observe, status};
 use crate::pki::Identity;
@@ -95,12 +95,12 @@ pub(crate) async fn run(
     };
     let seen: Vec<Seen> = (0..nodes)
         .map(|node| Seen {
-            address: format!("{}:{}", hosts.ip(node), crate::hosts::CLIENT_PORT),
-            admin: format!("{}:{ADMIN_PORT}", hosts.admin_ip(node)),
+            address: hosts.address(node),
+            admin: hosts.admin(node),
         })
         .collect();
     let mut cluster = Cluster::prepare(hosts, nodes, dir, settings, Arc::clone(&recorder)).await?;
-    cluster.start_all()?;
+    cluster.start_all().await?;
 
     let (leader_sender, leader) = watch::channel(None);
     let mut observer = JoinSet::new();
@@ -151,13 +151,14 @@ pub(crate) async fn run(
     if !clients.finish(FINISH_TIME_MAX).await {
         return Err(Error("a client is stuck, or failed".into()));
     }
-    nemesis.cluster.start_all()?;
+    nemesis.cluster.start_all().await?;
     recorder.write(What::Healed);
     last_client(&base).await?;
     come_together(&seen, &recorder).await;
     if plan.faults.contains(&Fault::Snapshots) {
         nemesis.snapshots(snapshots_taken(&seen).await);
     }
+    nemesis.cluster.collect_logs().await?;
     listen_to_logs(&mut nemesis, &recorder);
     recorder.flush().map_err(failed)?;
     observer.shutdown().await;

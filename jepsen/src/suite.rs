@@ -16,7 +16,7 @@ use crate::args::{HostsArg, RunArgs, Suite, TlsArg};
 use crate::cluster::ELECTION_MS;
 use crate::error::Error;
 use crate::history::{History, RunInfo};
-use crate::hosts::{Hosts, INSIDE, Namespaces, Proxies, enter};
+use crate::hosts::{CONTAINERS, Containers, Guard, Hosts, INSIDE, Namespaces, Proxies, enter};
 use crate::nemesis::Fault;
 use crate::report::{Counts, Judgement, Verdict};
 use crate::run::{Plan, run as run_plan};
@@ -46,6 +46,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Judgement, Error> {
             HostsArg::Proxies
         };
     }
+    if args.hosts == HostsArg::Containers {
+        args.nodes = Some(containers(&args)?);
+    }
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -61,12 +64,25 @@ pub(crate) fn run(args: &RunArgs) -> Result<Judgement, Error> {
     })
 }
 
-/// Waits for the same run inside namespaces.
+/// How many nodes there are in containers, if they can be had.
+fn containers(args: &RunArgs) -> Result<String, Error> {
+    let nodes = CONTAINERS.to_string();
+    match &args.nodes {
+        Some(asked) if *asked != nodes => Err(Error(format!(
+            "--hosts containers: deploy/compose.yaml has {nodes} nodes, not {asked}"
+        ))),
+        _ if !rustix::process::geteuid().is_root() => Err(Error(
+            "--hosts containers needs root: rules for packets are put where containers live".into(),
+        )),
+        _ => Ok(nodes),
+    }
+}
+
+/// Waits for the same run inside namespaces, which `command` enters.
 async fn outside(
-    args: &RunArgs,
+    mut command: tokio::process::Command,
     mut interrupted: watch::Receiver<bool>,
 ) -> Result<Judgement, Error> {
-    let mut command = enter(arguments(args).into_iter())?;
     let mut inside = command
         .kill_on_drop(true)
         .spawn()
@@ -154,10 +170,19 @@ async fn rounds(args: &RunArgs, interrupted: watch::Receiver<bool>) -> Result<Ju
         let args = round_of(args, round, left);
         let dir = folder(&args);
         prepare(&dir)?;
-        let done = match args.hosts {
-            HostsArg::Namespaces => outside(&args, interrupted.clone()).await,
-            _ => one(&args, interrupted.clone()).await,
+        let guard = match args.hosts {
+            HostsArg::Containers => Some(Guard::start(&dir)?),
+            _ => None,
         };
+        let done = match enter(args.hosts, &arguments(&args))? {
+            Some(command) => outside(command, interrupted.clone()).await,
+            None => one(&args, interrupted.clone()).await,
+        };
+        if let Some(guard) = guard
+            && let Err(error) = guard.finish().await
+        {
+            eprintln!("jepsen: {error}");
+        }
         let judgement = match done {
             Ok(judgement) => judgement,
             Err(error) if *interrupted.borrow() => return Err(error),
@@ -213,6 +238,7 @@ async fn one(args: &RunArgs, interrupted: watch::Receiver<bool>) -> Result<Judge
     };
     let hosts = match args.hosts {
         HostsArg::Proxies => Hosts::Proxies(Proxies::create(nodes.into()).await?),
+        HostsArg::Containers => Hosts::Containers(Containers::create().await?),
         _ => Hosts::Namespaces(Namespaces::create(nodes.into()).await?),
     };
     let faults: Vec<Fault> = match &args.faults {
@@ -349,6 +375,12 @@ mod tests {
             ),
             "{command}"
         );
+    }
+
+    #[test]
+    fn there_are_as_many_containers_as_the_compose_file_has() {
+        let error = containers(&parse(&["--nodes", "5"])).unwrap_err();
+        assert!(error.to_string().contains("3 nodes, not 5"), "{error}");
     }
 
     #[test]

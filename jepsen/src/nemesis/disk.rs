@@ -33,7 +33,7 @@ impl Nemesis {
         for node in &self.cluster.nodes {
             node.disk.restore().await?;
         }
-        self.cluster.start_all()
+        self.cluster.start_all().await
     }
 
     pub(super) async fn fill(&mut self, ongoing: &mut Ongoing) -> Result<(), Error> {

@@ -73,7 +73,7 @@ impl Nemesis {
         ongoing.counted = "processes ended";
         for index in ongoing.targets.clone() {
             ongoing.evidence += u64::from(self.stop(index).await);
-            self.cluster.start(index)?;
+            self.cluster.start(index).await?;
             sleep(Duration::from_millis(self.random.u64(ROLL_MS))).await;
         }
         Ok(())

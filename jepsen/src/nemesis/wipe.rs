@@ -53,7 +53,7 @@ impl Nemesis {
             self.cluster.nodes[*node].pause().await;
         }
         self.cluster.hosts.take_back(cut).await?;
-        self.cluster.start(wiped)?;
+        self.cluster.start(wiped).await?;
         sleep(IGNORANT).await;
         for node in &know {
             self.cluster.nodes[*node].resume();
