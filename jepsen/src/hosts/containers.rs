@@ -69,6 +69,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The hosts of one run.
 pub(crate) struct Containers {
+    /// The command that is Compose here.
+    compose: &'static str,
     project: Option<Project>,
     rules: Rules,
     /// The containers' ids.
@@ -80,7 +82,7 @@ impl Containers {
     pub(crate) async fn create() -> Result<Self, Error> {
         let engine = docker("version").await;
         engine.map_err(|error| Error::of("--hosts containers needs a running docker", error))?;
-        project::compose().await?;
+        let compose = project::compose().await?;
         image::base().await?;
         let places = (0..NODES).map(|node| Place {
             way: None,
@@ -89,6 +91,7 @@ impl Containers {
         });
         let clients = Face::new(&format!("{CLIENTS_NET}.{CLIENTS_HOST}"), CLIENTS_DEVICE);
         Ok(Self {
+            compose,
             project: None,
             rules: Rules::new(places.collect(), clients),
             ids: Vec::new(),
@@ -102,7 +105,7 @@ impl Containers {
         // A run with the same name may have died together with its guard.
         project.remove().await?;
         image::build(&settings.server, project.image(), project.dir()).await?;
-        project.up().await?;
+        project.up(self.compose).await?;
         for node in 0..NODES {
             let id = project.container(node).await?;
             self.ids

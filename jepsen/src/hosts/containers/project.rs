@@ -32,8 +32,9 @@ const KEY: &str = "/run/tls/key.pem";
 /// The label by which Compose knows what is whose.
 const LABEL: &str = "com.docker.compose.project";
 
-/// How often the removal is tried: what was being made when the run died can appear after it.
-const REMOVALS_MAX: usize = 3;
+/// How often what is left is looked for and removed: what was being made when the run died can
+/// appear after it.
+const REMOVALS_MAX: usize = 5;
 
 /// Files that all may read: a container's user is nobody here.
 const READABLE: u32 = 0o444;
@@ -111,8 +112,15 @@ impl Project {
 
     /// Makes networks, volumes and containers, and starts them: Compose 1 gives a container its
     /// second network only then.
-    pub(super) async fn up(&self) -> Result<(), Error> {
-        self.compose("up --detach --no-build").await?;
+    pub(super) async fn up(&self, compose: &str) -> Result<(), Error> {
+        let files = format!("--file {COMPOSE_FILE} --file {RUN_FILE}");
+        let project = format!("--project-name {} {files}", self.name);
+        // It must not go on when nobody waits for it any more.
+        let mut command = words(&format!(
+            "setpriv --pdeathsig KILL -- {compose} {project} up --detach --no-build"
+        ));
+        self.surround(&mut command);
+        call(&mut command).await?;
         Ok(())
     }
 
@@ -149,30 +157,32 @@ impl Project {
         }
     }
 
-    /// Removes all there is of it.
+    /// Removes all there is of it. That is found by its label, so no file and no Compose is needed.
     pub(super) async fn remove(&self) -> Result<(), Error> {
-        if !self.dir.join(COMPOSE_FILE).exists() {
-            return Ok(());
-        }
+        let mut left = Vec::new();
         for _ in 0..REMOVALS_MAX {
-            self.compose("down --volumes --timeout 1").await?;
-            if self.left().await?.is_empty() {
+            left.clear();
+            for (kind, remove) in [
+                ("ps --all", "rm --force --volumes"),
+                ("network ls", "network rm"),
+                ("volume ls", "volume rm --force"),
+            ] {
+                let found = self.list(kind).await?;
+                let found: Vec<&str> = found.split_whitespace().collect();
+                if !found.is_empty() {
+                    // What could not be removed is found once more.
+                    let _ = docker(&format!("{remove} {}", found.join(" "))).await;
+                    left.push(format!("{kind}: {}", found.join(" ")));
+                }
+            }
+            if left.is_empty() {
                 return image::remove(&self.image).await;
             }
         }
-        let (name, left) = (&self.name, self.left().await?);
+        let (name, left) = (&self.name, left.join("; "));
         Err(Error(format!(
-            "of the project {name} there is left:\n{left}"
+            "of the project {name} something is left: {left}"
         )))
-    }
-
-    /// The containers, networks and volumes that it has.
-    async fn left(&self) -> Result<String, Error> {
-        let mut left = String::new();
-        for list in ["ps --all", "network ls", "volume ls"] {
-            left += &self.list(list).await?;
-        }
-        Ok(left)
     }
 
     /// What there is of a kind, a line each.
@@ -182,16 +192,6 @@ impl Project {
             self.name
         ))
         .await
-    }
-
-    async fn compose(&self, arguments: &str) -> Result<String, Error> {
-        // It must not go on when nobody waits for it any more.
-        let compose = format!("setpriv --pdeathsig KILL -- {}", compose().await?);
-        let files = format!("--file {COMPOSE_FILE} --file {RUN_FILE}");
-        let line = format!("{compose} --project-name {} {files} {arguments}", self.name);
-        let mut command = words(&line);
-        self.surround(&mut command);
-        call(&mut command).await
     }
 
     /// The variables that the compose file asks for; what is meant for another cluster is kept out.
