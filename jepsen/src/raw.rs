@@ -104,6 +104,8 @@ struct State {
     over: bool,
     /// Nothing is heard any more: what comes late is not astray.
     deaf: bool,
+    /// What becomes of that which is not answered when the connection ends.
+    at_the_end: Doubt,
 }
 
 /// Who waits for a release's answer.
@@ -151,6 +153,10 @@ impl Session {
     /// Connects `client` to `node`.
     pub(crate) async fn open(endpoint: &Endpoint, client: u32, node: &str) -> io::Result<Self> {
         let pipe = timeout(OPEN_TIME_MAX, connect(endpoint.tls.as_ref(), node)).await??;
+        Ok(Self::over(pipe, endpoint, client, node))
+    }
+
+    fn over(pipe: Pipe, endpoint: &Endpoint, client: u32, node: &str) -> Self {
         let (read, write) = split(pipe);
         let state = Arc::new(Mutex::new(State {
             number: endpoint.sessions.fetch_add(1, Ordering::Relaxed),
@@ -160,16 +166,17 @@ impl Session {
             leader: None,
             over: false,
             deaf: false,
+            at_the_end: Doubt::Lost,
         }));
         let reader = tokio::spawn(listen(read, Arc::clone(&state)));
-        Ok(Self {
+        Self {
             node: node.to_owned(),
             client,
             recorder: Arc::clone(&endpoint.recorder),
             writer: AsyncMutex::new(write),
             state,
             reader,
-        })
+        }
     }
 
     /// Whether it can still be asked.
@@ -309,13 +316,22 @@ impl Session {
         self.end(pending).await
     }
 
-    /// Goes away, whatever is under way.
-    pub(crate) fn vanish(self) {
-        // The reader and the writer hold one stream, which is closed with the latter of them.
-        self.reader.abort();
-        let state = Arc::clone(&self.state);
-        drop(self);
-        lock(&state).end(Doubt::Vanished);
+    /// Goes away, whatever is under way: it says no more, and asks for nothing of what is said.
+    ///
+    /// What the node had said by then is heard to the end, in the background. A grant among it was
+    /// delivered, and stays though nobody is there to use it; without having listened nobody could
+    /// tell it from one that the server must give back.
+    pub(crate) async fn vanish(mut self) {
+        {
+            let mut state = lock(&self.state);
+            (state.over, state.at_the_end) = (true, Doubt::Vanished);
+        }
+        // It can fail only if the connection is over already.
+        let _ = timeout(SILENCE_MAX, self.writer.get_mut().shutdown()).await;
+        tokio::spawn(async move {
+            // Who can't be heard to the end has vanished all the same.
+            let _ = timeout(SILENCE_MAX, &mut self.reader).await;
+        });
     }
 }
 
@@ -455,7 +471,9 @@ async fn listen(mut read: ReadHalf<Pipe>, state: Arc<Mutex<State>>) {
         match read.read(&mut chunk).await {
             Ok(count @ 1..) => unread.extend_from_slice(&chunk[..count]),
             _ => {
-                lock(&state).end(Doubt::Lost);
+                let mut state = lock(&state);
+                let why = state.at_the_end;
+                state.end(why);
                 return;
             }
         }
@@ -488,6 +506,7 @@ mod tests {
             leader: None,
             over: false,
             deaf: false,
+            at_the_end: Doubt::Lost,
         };
         calls(&mut state, &recorder);
         for reply in replies {
@@ -495,6 +514,43 @@ mod tests {
         }
         recorder.flush().unwrap();
         History::read(&path).unwrap()
+    }
+
+    /// What the history says of an acquire of a client that vanishes and is told `late` then.
+    async fn vanished(late: Option<Reply>) -> History {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history");
+        let endpoint = Endpoint {
+            recorder: Arc::new(Recorder::create(&path, RunInfo::default()).unwrap()),
+            tls: None,
+            sessions: Arc::default(),
+        };
+        let (client, mut server) = tokio::io::duplex(4096);
+        let session = Session::over(Box::pin(client), &endpoint, 1, "a");
+        let pending = session.acquire("k", 1, 1).await;
+        session.vanish().await;
+        let mut asked = Vec::new();
+        server.read_to_end(&mut asked).await.unwrap();
+        assert!(!asked.is_empty());
+        if let Some(late) = late {
+            let mut bytes = Vec::new();
+            wire::encode_reply(&late, &mut bytes);
+            server.write_all(&bytes).await.unwrap();
+        }
+        drop(server);
+        // It comes to its end, one way or the other.
+        let _ = pending.answer.await;
+        endpoint.recorder.flush().unwrap();
+        History::read(&path).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_delivered_to_a_client_that_vanished_is_known() {
+        let history = vanished(Some(granted(1))).await;
+        assert_eq!(history.operations[0].grant().unwrap().token, 9);
+        let history = vanished(None).await;
+        let outcome = history.operations[0].outcome;
+        assert_eq!(outcome, Outcome::Info(Doubt::Vanished));
     }
 
     fn acquire(state: &mut State, recorder: &Recorder) {

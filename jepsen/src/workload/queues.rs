@@ -75,7 +75,7 @@ async fn vanish(
     let inherits = heir.acquire(key, HEIR_WAIT_S, 3).await;
     let release = holder.release(key, token).await;
     sleep(Duration::from_micros(random.u64(0..3000))).await;
-    waiter.vanish();
+    waiter.vanish().await;
     drop(pending);
     holder.end(release).await;
     if let Some(token) = heir.end(inherits).await.token() {
