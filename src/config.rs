@@ -70,7 +70,8 @@ settings! {
     CLUSTER_BOOTSTRAP = "cluster-bootstrap", "CLUSTER_BOOTSTRAP", "auto|never", "auto", false,
         "Whether empty nodes that all agree may found a new cluster";
     CLUSTER_HEARTBEAT_MS = "cluster-heartbeat-ms", "CLUSTER_HEARTBEAT_MS", "MS", "100", false,
-        "Interval of the leader's heartbeats, in milliseconds";
+        "Interval of the leader's heartbeats, in milliseconds; at least twice the round trip between \
+         nodes";
     CLUSTER_ELECTION_TIMEOUT_MS = "cluster-election-timeout-ms", "CLUSTER_ELECTION_TIMEOUT_MS",
         "MS", "1000", false,
         "Longest silence of a leader before an election, in milliseconds; elections start after \

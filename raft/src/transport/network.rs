@@ -12,10 +12,11 @@
 //! - *A dial longer than a heartbeat.* A call waits for a dial only as long as it may; the dial goes
 //!   on and the next call finds it done. Else no connection would ever come about where resolving a
 //!   name takes longer than a heartbeat.
-//! - *A dial longer than an election.* Each election has network objects of its own. What they dialled
-//!   goes to the [`Pool`] when it is done too late for them, and the next election finds it there. Else
-//!   nobody would ever lead where machines are busy or far apart. Each dials anew all the same: a dial
-//!   from before a partition was healed would only cost time.
+//! - *A dial longer than an election*, or one that leaves too little time for the answer. Each election
+//!   has network objects of its own. What they dialled goes to the [`Pool`] when it is done, or its
+//!   first answer is due, too late for them, and the next election finds it there. Else nobody would
+//!   ever lead where machines are busy or far apart. Each dials anew all the same, and gives up an older
+//!   connection that is silent: one from before a partition was healed would only cost time.
 //! - *A large transfer before a heartbeat.* Heartbeats, replication and snapshots have connections of
 //!   their own.
 //! - *A slow disk taken for a dead peer.* A heartbeat gets openraft's `soft_ttl`. An append gets at
@@ -157,14 +158,23 @@ type Dialing = oneshot::Receiver<Result<Connection, Error>>;
 impl PeerClient {
     /// A connection for the next request, at the latest by `deadline`.
     async fn connected(&mut self, patience: Duration, deadline: Instant) -> Result<Link, Error> {
-        if let Some(link) = self.link.take().filter(Link::is_usable) {
-            return Ok(link);
+        match self.idle() {
+            Some(link) => Ok(link),
+            None => self.dialled(patience, deadline).await,
         }
-        if self.lane == Lane::Raft
-            && let Some(link) = self.pool.take(self.target, &self.address)
-        {
-            return Ok(link);
-        }
+    }
+
+    /// A connection that is there already.
+    fn idle(&mut self) -> Option<Link> {
+        let own = self.link.take().filter(Link::is_usable);
+        own.or_else(|| {
+            let shared = self.lane == Lane::Raft;
+            shared.then(|| self.pool.take(self.target, &self.address))?
+        })
+    }
+
+    /// A new connection, at the latest by `deadline`.
+    async fn dialled(&mut self, patience: Duration, deadline: Instant) -> Result<Link, Error> {
         // It stays here while it is waited for: this call may be dropped half-way.
         let dialing = self.dialing.take().unwrap_or_else(|| self.dial());
         let dialing = self.dialing.insert(dialing);
@@ -218,9 +228,14 @@ impl PeerClient {
     ) -> Result<A, RpcError> {
         let patience = option.soft_ttl();
         let deadline = Instant::now() + patience;
+        // The connection is taken out meanwhile: if this call is dropped half-way it goes, too.
+        let mut taken = self.idle();
+        let is_new = taken.is_none();
         let asked = async {
-            // The connection is taken out meanwhile: if this call is dropped half-way it goes, too.
-            let mut link = self.connected(patience, deadline).await?;
+            let link = match &mut taken {
+                Some(link) => link,
+                None => taken.insert(self.dialled(patience, deadline).await?),
+            };
             link.connection
                 .send(|out| wire::encode(kind, request, out))
                 .await?;
@@ -228,15 +243,25 @@ impl PeerClient {
                 link.connection.expect().await?;
                 link.owed -= 1;
             }
-            let answer = wire::decode_answer(kind, &link.connection.expect().await?);
-            if matches!(answer, Ok(_) | Err(Error::Denied(_))) {
-                self.link = Some(link);
-            }
-            answer
+            let answer = link.connection.expect().await?;
+            Ok(wire::decode_answer(kind, &answer))
         };
-        let answer = timeout_at(deadline, asked)
-            .await
-            .unwrap_or(Err(Error::Timeout(patience)));
+        let answer = match timeout_at(deadline, asked).await {
+            Ok(Ok(answer)) => {
+                if matches!(answer, Ok(_) | Err(Error::Denied(_))) {
+                    self.link = taken;
+                }
+                answer
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                if let Some(mut link) = taken.filter(|_| is_new) {
+                    link.owed += 1;
+                    self.link = Some(link);
+                }
+                Err(Error::Timeout(patience))
+            }
+        };
         answer.map_err(|error| {
             self.measures.calls_failed.add_one();
             rpc_error(&error)

@@ -554,6 +554,47 @@ async fn a_dial_longer_than_an_election_is_finished_for_a_later_one() {
 }
 
 #[tokio::test]
+async fn an_answer_too_late_after_a_dial_does_not_cost_the_connection() {
+    let (listener, address) = acceptor().await;
+    let network = PeerNetwork::new(identity(LEADER));
+    let (given_up, wait) = tokio::sync::oneshot::channel::<()>();
+    let request = |term| VoteRequest::new(Vote::new(term, LEADER), None);
+    let peer_side = async {
+        let mut connection = accept(&listener).await;
+        connection.expect().await.unwrap();
+        wait.await.unwrap();
+        for (term, granted) in [(4, false), (5, true)] {
+            let vote = Vote::new(term, LEADER);
+            let answer: wire::Answer<_> = Ok(VoteResponse::<TypeConfig>::new(vote, None, granted));
+            connection
+                .send(|out| wire::encode(Kind::PreVote, &answer, out))
+                .await
+                .unwrap();
+        }
+        connection.expect().await.unwrap();
+        // On the same connection again, and this time nothing is answered.
+        connection.expect().await.unwrap();
+        assert!(connection.next().await.unwrap().is_none(), "it stays open");
+    };
+    let elections = async {
+        let brief = || RPCOption::new(Duration::from_secs(1));
+        let mut election = client(&network, &address).await;
+        let early = election.pre_vote(request(4), brief()).await;
+        assert!(matches!(early, Err(RPCError::Unreachable(_))), "{early:?}");
+        drop(election);
+        given_up.send(()).unwrap();
+        let mut election = client(&network, &address).await;
+        let granted = election.pre_vote(request(5), option()).await.unwrap();
+        assert!(granted.vote_granted, "the answer to the call before");
+        let silent = election.pre_vote(request(6), brief()).await;
+        assert!(silent.is_err(), "{silent:?}");
+    };
+    tokio::time::timeout(SOON, async { tokio::join!(peer_side, elections) })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn a_peer_that_turns_away_is_dialled_with_growing_pauses() {
     let (listener, address) = acceptor().await;
     let network = PeerNetwork::new(identity(LEADER));
