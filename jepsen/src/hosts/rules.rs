@@ -170,7 +170,7 @@ impl Rules {
         };
         if effect == Effect::Slow {
             for device in self.devices(&links) {
-                let shape = "root tbf rate 256kbit burst 16kb latency 400ms";
+                let shape = "root tbf rate 256kbit burst 4kb latency 400ms";
                 run(&mut way.command(&format!("tc qdisc add dev {device} {shape}"))).await?;
                 work.done.push(Done {
                     way: way.clone(),
