@@ -229,6 +229,30 @@ fn folder(args: &RunArgs) -> PathBuf {
     out.join(format!("run-{}", args.seed.unwrap_or(0)))
 }
 
+/// The faults of a run. What was asked for by name has to be possible; of all, what is not is said
+/// and left out.
+fn chosen(
+    asked: Option<&[Option<Fault>]>,
+    is_possible: impl Fn(Fault) -> bool,
+) -> Result<Vec<Fault>, Error> {
+    let wanted: Vec<Fault> = match asked {
+        Some(asked) => asked.iter().copied().flatten().collect(),
+        None => Fault::value_variants().to_vec(),
+    };
+    let (faults, impossible): (Vec<Fault>, Vec<Fault>) =
+        wanted.into_iter().partition(|fault| is_possible(*fault));
+    if impossible.is_empty() {
+        return Ok(faults);
+    }
+    let names: Vec<String> = impossible.iter().map(|fault| fault.name()).collect();
+    let said = format!("not possible here: {}", names.join(", "));
+    if asked.is_some() {
+        return Err(Error::of("--faults", said));
+    }
+    println!("{said}");
+    Ok(faults)
+}
+
 /// One run, where its hosts can be made.
 async fn one(args: &RunArgs, interrupted: watch::Receiver<bool>) -> Result<Judgement, Error> {
     let seed = args.seed.unwrap_or(0);
@@ -241,17 +265,7 @@ async fn one(args: &RunArgs, interrupted: watch::Receiver<bool>) -> Result<Judge
         HostsArg::Containers => Hosts::Containers(Containers::create().await?),
         _ => Hosts::Namespaces(Namespaces::create(nodes.into()).await?),
     };
-    let faults: Vec<Fault> = match &args.faults {
-        Some(faults) => faults.iter().copied().flatten().collect(),
-        None => Fault::value_variants().to_vec(),
-    };
-    let (faults, impossible): (Vec<Fault>, Vec<Fault>) = faults
-        .into_iter()
-        .partition(|fault| fault.is_possible(&hosts));
-    if !impossible.is_empty() {
-        let names: Vec<String> = impossible.iter().map(|fault| fault.name()).collect();
-        println!("not possible here: {}", names.join(", "));
-    }
+    let faults = chosen(args.faults.as_deref(), |fault| fault.is_possible(&hosts))?;
     let workloads = match args.workload {
         Some(workload) => vec![workload],
         None => Workload::value_variants().to_vec(),
@@ -381,6 +395,23 @@ mod tests {
     fn there_are_as_many_containers_as_the_compose_file_has() {
         let error = containers(&parse(&["--nodes", "5"])).unwrap_err();
         assert!(error.to_string().contains("3 nodes, not 5"), "{error}");
+    }
+
+    #[test]
+    fn a_fault_that_was_asked_for_has_to_be_possible() {
+        let is_possible = |fault| fault != Fault::ClockJump;
+        let asked = parse(&["--faults", "kill,clock-jump"]).faults;
+        let error = chosen(asked.as_deref(), is_possible).unwrap_err();
+        assert_eq!(error.to_string(), "--faults: not possible here: clock-jump");
+        let asked = parse(&["--faults", "kill"]).faults;
+        assert_eq!(
+            chosen(asked.as_deref(), is_possible).unwrap(),
+            [Fault::Kill]
+        );
+        let all = chosen(None, is_possible).unwrap();
+        assert_eq!(all.len(), Fault::value_variants().len() - 1);
+        let none = parse(&["--faults", "none"]).faults;
+        assert_eq!(chosen(none.as_deref(), is_possible).unwrap(), []);
     }
 
     #[test]
