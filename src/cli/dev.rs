@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use wire::{AuthToken, Decode, Reply, decode_challenge, decode_reply, digest};
 use crate::cli::ask::Signals;
 use crate::cli::signals::heed_children;
 use crate::cli::{EXIT_FAILURE, EXIT_USAGE};
-use crate::config::{ADMIN_PORT_OFFSET, SETTINGS, admin_address};
+use crate::config::{ADMIN_PORT_OFFSET, PEER_PORT_OFFSET, SETTINGS, admin_address};
 
 /// How long a node may take to stop by itself before it is killed: its own bound and a little.
 const STOP_WITHIN: Duration = Duration::from_secs(12);
@@ -35,6 +36,13 @@ const LAST_LINES: usize = 5;
 
 /// Longest line accepted from a node while watching for the leader, in bytes.
 const LINE_BYTES_MAX: u64 = 256;
+
+/// The ports of a node, counted from its client port, with what each is for.
+const PORTS: [(u16, &str); 3] = [
+    (0, "clients"),
+    (PEER_PORT_OFFSET, "peers"),
+    (ADMIN_PORT_OFFSET, "the admin endpoint"),
+];
 
 /// The arguments of `dev`.
 #[derive(Args, Debug)]
@@ -110,6 +118,7 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
     let addresses: Vec<String> = (0..args.nodes)
         .map(|node| format!("127.0.0.1:{}", args.port + node))
         .collect();
+    check_ports(args)?;
     let (news_in, mut news) = mpsc::channel(16);
     let mut stops = Vec::new();
     let mut processes = BTreeMap::new();
@@ -134,20 +143,31 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
     }
     let mut running = addresses.len();
     let mut leader = String::new();
+    let mut outcome = Ok(());
     while running > 0 {
         tokio::select! {
             _ = signals.next() => break,
             Some(item) = news.recv() => match item {
                 News::Leader(address) if address == leader => {}
                 News::Leader(address) => {
+                    // Only a node of this cluster is announced: another program may answer on a
+                    // port that one of the nodes could not take.
+                    let Some(process) = processes.get(&address) else { continue };
                     if leader.is_empty() { introduce(&addresses, temporary); }
-                    let process = processes.get(&address).copied().unwrap_or(0);
                     say!("{address} leads (process {process})");
                     leader = address;
                 }
                 News::Ended(number, status) => {
                     running -= 1;
+                    processes.remove(&addresses[number]);
                     report_end(number, &addresses[number], status, dir);
+                    if leader.is_empty() {
+                        outcome = Err(ended_early(number));
+                        break;
+                    }
+                    if running == 0 {
+                        outcome = Err(io::Error::other("all nodes have ended"));
+                    }
                 }
             }
         }
@@ -157,6 +177,29 @@ async fn run_nodes(args: &DevArgs, dir: &Path, temporary: bool) -> io::Result<()
     while running > 0 {
         if let Some(News::Ended(..)) = news.recv().await {
             running -= 1;
+        }
+    }
+    outcome
+}
+
+/// A node that ends before the cluster has a leader could not start: the reason is shown by then.
+fn ended_early(number: usize) -> io::Error {
+    io::Error::other(format!(
+        "node {} ended before the cluster had a leader",
+        number + 1
+    ))
+}
+
+/// Refuses ports that another program listens on, before any node is started: the nodes that find
+/// theirs taken would end one by one, while the program there is mistaken for them.
+fn check_ports(args: &DevArgs) -> io::Result<()> {
+    for port in args.port..args.port + args.nodes {
+        for (offset, purpose) in PORTS {
+            let port = port + offset;
+            std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
+                let what = format!("port {port} ({purpose}) can't be used: {error}");
+                io::Error::new(error.kind(), what)
+            })?;
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! `ticketing dev`: three nodes in one command, and nothing left of them afterwards.
 
+use std::net::TcpListener;
+
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -138,4 +140,53 @@ fn its_nodes_do_not_outlive_a_killed_command() {
     assert_eq!(nodes.len(), 3);
     dev.process.kill();
     all_gone(&nodes);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_nothing_is_announced() {
+    let dir = TempDir::new().expect("a temporary directory");
+    for (node, offset, purpose) in [
+        (0, 0, "clients"),
+        (1, 1_000, "peers"),
+        (2, 2_000, "the admin endpoint"),
+    ] {
+        let mut ports = Ports::with_default_offsets(3);
+        let port = ports.next();
+        let taken = port + offset + node;
+        let _other = TcpListener::bind(("127.0.0.1", taken)).expect("it is free");
+        let mut command = detached();
+        command
+            .args(["dev", "--port", &port.to_string()])
+            .env("TMPDIR", dir.path());
+        let output = output(command, SETTLE);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let expected = format!("ticketing: port {taken} ({purpose}) can't be used: ");
+        assert!(said.starts_with(&expected), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(output.stdout, b"", "{output:?}");
+        let left = std::fs::read_dir(dir.path()).expect("it is there").count();
+        assert_eq!(left, 0, "data is left");
+    }
+}
+
+#[test]
+fn a_node_that_can_not_start_ends_the_cluster_with_an_error() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let data = dir.path().join("data");
+    // One of the nodes finds a file where it keeps its log.
+    std::fs::create_dir_all(data.join("node-2")).expect("it can be made");
+    std::fs::write(data.join("node-2/wal"), "").expect("it can be written");
+    let mut ports = Ports::with_default_offsets(3);
+    let mut command = detached();
+    command
+        .args(["dev", "--port", &ports.next().to_string(), "--data-dir"])
+        .arg(&data);
+    let output = output(command, SETTLE);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        said,
+        "ticketing: node 2 ended before the cluster had a leader\n"
+    );
 }
