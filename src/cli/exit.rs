@@ -24,6 +24,9 @@ pub const EXIT_AUTH: u8 = 77;
 /// There was nothing to release: the token is not the lock's current one.
 pub const EXIT_NOT_CURRENT: u8 = 79;
 
+/// The lock was lost while the command ran, which ended by itself.
+pub const EXIT_LOCK_LOST: u8 = 80;
+
 /// The command could not be executed: as shells report it.
 pub const EXIT_CANNOT_EXECUTE: u8 = 126;
 
@@ -34,7 +37,7 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 pub const EXIT_SIGNAL: u8 = 128;
 
 /// Every code with what it means; the last one stands for all codes from it on.
-pub const CODES: [(u8, &str); 11] = [
+pub const CODES: [(u8, &str); 12] = [
     (0, "done"),
     (EXIT_FAILURE, "failed in another way than those below"),
     (EXIT_USAGE, "the command line or a setting is wrong"),
@@ -54,6 +57,10 @@ pub const CODES: [(u8, &str); 11] = [
     (
         EXIT_NOT_CURRENT,
         "nothing was released: the token is not the lock's current one",
+    ),
+    (
+        EXIT_LOCK_LOST,
+        "the lock was lost while the command ran: released from outside, or its lease was over",
     ),
     (EXIT_CANNOT_EXECUTE, "the command could not be executed"),
     (EXIT_NOT_FOUND, "the command was not found"),

@@ -14,7 +14,8 @@
 //! to the script around it) what they always mean, and `fg` and `bg` work. What the terminal sends
 //! then reaches the command without us and is not passed on again.
 //!
-//! **The exit code** is the command's, as shells report it, or one of [`exit`](super::exit).
+//! **The exit code** is the command's, as shells report it, or one of [`exit`](super::exit); `verdict`
+//! decides which, from what the release found.
 
 mod family;
 pub(super) mod keeper;
@@ -22,6 +23,7 @@ pub(super) mod launch;
 mod moment;
 mod plan;
 mod table;
+mod verdict;
 mod watch;
 
 use std::ffi::OsString;
@@ -30,13 +32,14 @@ use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use client::{ReleaseOutcome, Ticket};
+use client::Ticket;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 
 use self::keeper::KeeperArgs;
 use self::moment::Moment;
 use self::plan::{OnLeaseEnd, Plan, parse_seconds};
+use self::verdict::{CommandEnd, verdict};
 use super::EXIT_USAGE;
 use super::ask::{AskArgs, Signals};
 use super::connect::ConnectArgs;
@@ -102,12 +105,21 @@ async fn locked(args: &LockArgs, plan: Plan, budget: Duration) -> io::Result<u8>
         Ok(ticket) => ticket,
         Err(code) => return Ok(code),
     };
-    let code = guarded(args, plan, &ticket, &mut signals).await;
-    release(ticket, plan).await;
-    if let Ok(EXIT_LEASE_OVER) = code {
-        complain!("the lease of {:?} ended before the command did", args.key);
+    let granted = Moment::now();
+    // In this order, so that what is read in between makes the lease look shorter.
+    let lease_end = granted + ticket.remaining();
+    let code = guarded(args, plan, &ticket, lease_end, &mut signals).await;
+    let end = code.map(|code| CommandEnd {
+        code,
+        held: granted.elapsed(),
+        lease_over: lease_end.left().is_zero().then(|| lease_end.elapsed()),
+    });
+    let released = ticket.release().await;
+    let (code, said) = verdict(&args.key, end?, &released);
+    if let Some(said) = said {
+        complain!("{said}");
     }
-    code
+    Ok(code)
 }
 
 /// Runs the command under the ticket and waits until nothing of it is left.
@@ -115,10 +127,9 @@ async fn guarded(
     args: &LockArgs,
     plan: Plan,
     ticket: &Ticket,
+    lease_end: Moment,
     signals: &mut Signals,
 ) -> io::Result<u8> {
-    // In this order, so that what is read in between makes the lease look shorter.
-    let lease_end = Moment::now() + ticket.remaining();
     let in_job = has_terminal();
     let mut keeper = KeeperArgs::new(plan, lease_end, !in_job, &args.command).into_process();
     keeper
@@ -187,23 +198,6 @@ fn send(keeper: &Child, signal: Signal) {
     if let Some(id) = id.and_then(Pid::from_raw) {
         // It may have ended just now, which the next turn finds out.
         let _ = kill_process(id, signal);
-    }
-}
-
-async fn release(ticket: Ticket, plan: Plan) {
-    let key = ticket.key().clone();
-    let over = ticket.remaining().is_zero();
-    match ticket.release().await {
-        // What became of a lease that is over is no news, and was told where it is.
-        Ok(ReleaseOutcome::NotCurrent) if over && plan.on_lease_end == OnLeaseEnd::Warn => {}
-        Ok(ReleaseOutcome::Released) => {}
-        Ok(ReleaseOutcome::NotCurrent) => {
-            complain!(
-                "the lock {:?} was over before the command was",
-                key.as_str()
-            );
-        }
-        Err(error) => complain!("release: {error}; the lock ends with its lease"),
     }
 }
 

@@ -8,10 +8,10 @@ use super::{
     Running, code, code_of, family, gone, lock, send, stubborn, stubborn_family, with_family,
 };
 use crate::harness::process::{binary, output};
-use crate::harness::{PATIENCE, Raw, Server, acquire, eventually};
+use crate::harness::{Frame, PATIENCE, Raw, Server, acquire, eventually, release};
 
-/// What is said when the server's lease was over first.
-const TOO_LATE: &str = "was over before the command was";
+/// What is said when the lock was lost first.
+const LOST: &str = "was lost while the command ran";
 
 /// A lease that leaves one second for the work, with half a second to clean up.
 const SHORT: [&str; 4] = ["--lease", "2", "--kill-after", "0.5"];
@@ -32,7 +32,7 @@ fn a_command_that_does_not_want_to_end_is_killed_with_all_that_it_started() {
     gone(&pids);
     // The lock was still ours then, and was given back.
     let log = running.process.log();
-    assert!(!log.contains(TOO_LATE), "{log}");
+    assert!(!log.contains(LOST), "{log}");
     assert!(
         log.contains("the lease of \"job\" ended before the command did"),
         "{log}"
@@ -141,7 +141,31 @@ fn a_command_that_may_outlive_its_lease_is_warned_about() {
     other.send(acquire("job", 10, 30, 1));
     other.reply_within(2 * PATIENCE).token();
     std::fs::write(&go_on, "").expect("the file can be written");
-    assert_eq!(running.code(), 5);
+    assert_eq!(running.code(), code::LOCK_LOST);
+    let log = running.process.log();
+    assert!(log.contains(LOST), "{log}");
+    assert!(log.contains("its lease was over"), "{log}");
+    assert!(log.contains("ended with 5"), "{log}");
+}
+
+#[test]
+fn a_lock_that_another_released_is_no_success() {
+    let server = Server::single(&[]);
+    let script = "echo token $TICKETING_TOKEN; read -r _";
+    let mut command = lock(&server.address, &["job", "--", "sh", "-c", script]);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    let token = running.said("token ").parse().expect("a number");
+    let mut other = Raw::connect(&server.address);
+    let released = Frame::released(token, "job");
+    assert_eq!(other.ask(release("job", token)), released);
+    // The command ends well.
+    running.process.type_in("go\n");
+    assert_eq!(running.code(), code::LOCK_LOST);
+    let log = running.process.log();
+    assert!(log.contains(LOST), "{log}");
+    assert!(log.contains("released by another"), "{log}");
+    assert!(log.contains("ended with 0"), "{log}");
 }
 
 /// Runs the last step before a command by itself, as a keeper does.

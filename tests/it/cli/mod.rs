@@ -30,6 +30,7 @@ mod code {
     pub(super) const LEASE_OVER: i32 = 76;
     pub(super) const NOT_ALLOWED: i32 = 77;
     pub(super) const NOT_CURRENT: i32 = 79;
+    pub(super) const LOCK_LOST: i32 = 80;
     pub(super) const KILLED: i32 = 137;
 }
 
