@@ -19,6 +19,8 @@ enum OutputFormat {
     Text,
     /// One JSON object
     Json,
+    /// The token alone, for a script's variable
+    Token,
 }
 
 /// The arguments of `acquire`.
@@ -89,6 +91,7 @@ fn text(ticket: &Ticket, lease: Duration, format: OutputFormat) -> String {
             });
             format!("{grant}\n")
         }
+        OutputFormat::Token => format!("{token}\n"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod connect;
 mod dev;
+mod examples;
 mod grants;
 mod lease_end;
 mod lock;

@@ -114,6 +114,11 @@ impl Server {
         assert!(ended.is_none(), "{} has ended: {ended:?}", self.name);
     }
 
+    /// True when the process was started and has ended by itself, or by another's doing.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process_mut().ended().is_some()
+    }
+
     /// True between a start and the end that the harness gave it.
     pub(crate) fn is_up(&self) -> bool {
         self.process.is_some()
